@@ -1,0 +1,26 @@
+"""Frozen configurations, resolved once at start-up; nothing edits one later."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+WeightFormat = Literal["f32", "bf16", "int8"]
+CacheLayout = Literal["paged", "contiguous"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Everything the engine needs besides the model. Token counts; every "auto" is already a number.
+
+    ``kv_capacity`` is the shared pool in tokens (rounded up to whole pages), at least ``max_context``.
+    """
+
+    max_context: int = 8192
+    kv_capacity: int = 8192
+    max_concurrency: int = 1
+    max_pending_requests: int = 16
+    pending_timeout: float = 30.0
+    prefill_chunk: int = 1024
+    weights: WeightFormat | None = None
+    cache_layout: CacheLayout = "paged"
+    prefix_reuse: bool = True
+    top_k_cap: int = 20

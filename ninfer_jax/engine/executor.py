@@ -1,0 +1,66 @@
+"""The line between the host loop and the device: one unit in, one small host array out.
+
+The engine thread is the only caller. A *lane* is one of C places for an active request; it owns a
+state slot of the same number and, while bound, a block table and a resolved sampler that live on the
+device. The real executor runs compiled programs (``runner.py``); the tests' fake keeps a rolling hash
+of the tokens per lane, which makes every scheduler and cache rule checkable bit for bit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ninfer_jax.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBinding:
+    """What stays fixed for a lane from admission to release. ``pages`` covers the whole entitlement,
+    in order; entries before ``start`` may be shared and are never written. ``rope_delta`` is added to
+    the cache ordinal to get the rope position of generated tokens."""
+
+    pages: tuple[int, ...]
+    sampling: SamplingParams
+    prompt_length: int
+    start: int = 0
+    rope_delta: int = 0
+
+
+class Pending(Protocol):
+    """A submitted unit. ``wait`` blocks until the device is done and returns its tokens ``[B]`` int32."""
+
+    def wait(self) -> NDArray[np.int32]: ...
+
+
+class Executor(Protocol):
+    """Owns weights and device state. Every failure it raises is engine-wide."""
+
+    def bind(self, lane: int, binding: LaneBinding) -> None:
+        """Start a request on a lane: its recurrent state and penalty counts become zero."""
+        ...
+
+    def release(self, lane: int) -> None: ...
+
+    def prefill(
+        self,
+        lane: int,
+        token_ids: Sequence[int],
+        start: int,
+        *,
+        positions: Sequence[Sequence[int]] | None = None,
+        is_output: bool = False,
+        sample: bool = False,
+    ) -> Pending:
+        """Write ``token_ids`` at cache ordinals ``start..``. With ``sample`` the result is the one token
+        drawn after the last of them. ``is_output`` counts them for penalties (forced tokens)."""
+        ...
+
+    def decode(self, lanes: Sequence[int], token_ids: Sequence[int], frontiers: Sequence[int]) -> Pending:
+        """One token for every lane, exact batch. ``token_ids[i]`` is the lane's last accepted token, not
+        yet in the cache; it is written at ordinal ``frontiers[i]``. The result has one token a lane."""
+        ...
+
+    def copy_page(self, source: int, destination: int) -> None: ...
