@@ -1,0 +1,24 @@
+"""What a process must have in its environment before jax is imported; jax reads these only then."""
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
+
+def cache_home(environ: MutableMapping[str, str]) -> Path:
+    """The folder for what this project may lose and make again: compiled programs, converted files."""
+    base = environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ninfer-jax"
+
+
+def prepare(environ: MutableMapping[str, str] | None = None) -> None:
+    """Set defaults for jax; what the user has set stays. Call before anything imports jax.
+
+    Every compiled program is kept, however small: a server has many of them, and a start that
+    compiles nothing is the difference between seconds and a minute.
+    """
+    environ = os.environ if environ is None else environ
+    environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_home(environ) / "xla"))
+    environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's own log lines are not the operator's

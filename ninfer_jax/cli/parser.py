@@ -1,0 +1,41 @@
+"""An argument parser whose errors are one line, name the flag, and suggest what was meant."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+USAGE_ERROR = 2
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean X?"`` for the closest of ``known``, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """One command's parser. Flags are never abbreviated: an abbreviation is a name nobody chose."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def parse_args(  # type: ignore[override]  # argparse overloads this for custom namespaces
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._unknown(unknown[0]))
+        return parsed
+
+    def _unknown(self, argument: str) -> str:
+        flag = argument.partition("=")[0]
+        if not flag.startswith("-"):
+            return f"unexpected argument {argument!r}"
+        return f"unknown flag {flag}{suggestion(flag, self._option_string_actions)}"
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR)
