@@ -29,7 +29,8 @@ Part: TypeAlias = TextPart | MediaPart
 
 @dataclass(frozen=True, slots=True)
 class HistoryToolCall:
-    """A call that the assistant made. ``arguments`` keeps member order and number spelling."""
+    """A call that the assistant made. ``arguments`` keeps member order and number spelling
+    (:class:`~ninfer_jax.json_values.JsonFloat`); render it with ``json_values.dump_json``."""
 
     id: str
     name: str
@@ -53,7 +54,8 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A function the model may call. ``definition`` is what the template renders, in the OpenAI nested
-    form ``{"type": "function", "function": {...}}``, members in received order."""
+    form ``{"type": "function", "function": {...}}``, members in received order, numbers as spelled
+    (``json_values``)."""
 
     name: str
     definition: Mapping[str, Any]
