@@ -16,11 +16,23 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 
-PAGE_SIZE = 64
-"""Token positions in one KV page, in every pool."""
+from ninfer_jax.kernels.paged_attention import NULL_PAGE, PAGE_SIZE, KVPool
 
-NULL_PAGE = 0
-"""Page 0 belongs to nobody: padding rows and columns write there and nothing reads it."""
+__all__ = [
+    "NULL_PAGE",
+    "PAGE_SIZE",
+    "Architecture",
+    "ArraySpec",
+    "KVPool",
+    "LayerKind",
+    "LayerState",
+    "ModelConfig",
+    "ModelState",
+    "RecurrentState",
+    "Role",
+    "StepInputs",
+    "Weights",
+]
 
 
 class LayerKind(Enum):
@@ -71,19 +83,22 @@ class ModelConfig(Protocol):
     @property
     def head_dim(self) -> int: ...
     @property
+    def rule_shape(self) -> tuple[int, int, int]:
+        """``(Hv, dk, dv)`` of one recurrent slot; zeros where no layer is recurrent."""
+        ...
+
+    @property
+    def conv_channels(self) -> int:
+        """Channels of one recurrent slot's convolution history; 0 where no layer is recurrent."""
+        ...
+
+    @property
     def rope_axes(self) -> int:
         """1, or 3 where text, height and width have their own positions."""
         ...
 
     @property
     def max_position_embeddings(self) -> int: ...
-
-
-class KVPool(NamedTuple):
-    """One attention layer's paged cache: k and v ``[P, 64, K, D]`` (RoPE is applied before the write)."""
-
-    k: jax.Array
-    v: jax.Array
 
 
 class RecurrentState(NamedTuple):

@@ -1,0 +1,6 @@
+"""Causal attention over a paged key-value cache."""
+
+from ninfer_jax.kernels.paged_attention.api import paged_attention
+from ninfer_jax.kernels.paged_attention.pool import NULL_PAGE, PAGE_SIZE, KVPool, allocate_pool
+
+__all__ = ["NULL_PAGE", "PAGE_SIZE", "KVPool", "allocate_pool", "paged_attention"]

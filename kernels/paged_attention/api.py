@@ -1,0 +1,34 @@
+"""Paged attention: write this step's keys and values, then attend over everything before them."""
+
+import jax
+
+from ninfer_jax.kernels.paged_attention import reference
+from ninfer_jax.kernels.paged_attention.pool import KVPool
+
+
+def paged_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    pool: KVPool,
+    block_tables: jax.Array,
+    starts: jax.Array,
+    lengths: jax.Array,
+    *,
+    scale: float | None = None,
+) -> tuple[jax.Array, KVPool]:
+    """Causal grouped-query attention over a paged cache.
+
+    q ``[B, T, N, D]``, k and v ``[B, T, K, D]`` after RoPE · block_tables ``[B, L]`` int32 page ids ·
+    starts ``[B]`` int32, cache ordinal of column 0 · lengths ``[B]`` int32 real columns, the rest are
+    padding. Column t of row b is written at ordinal ``starts[b] + t`` and sees every ordinal up to its
+    own. Padding columns write to the null page; their outputs are finite but mean nothing.
+
+    Returns the outputs ``[B, T, N, D]`` in ``q.dtype`` and the new pool (the old one's buffers, when it
+    was donated). ``scale`` defaults to ``D ** -0.5``.
+    """
+    if q.shape[2] % k.shape[2]:
+        raise ValueError(f"paged_attention: {q.shape[2]} query heads over {k.shape[2]} KV heads")
+    if scale is None:
+        scale = float(q.shape[-1] ** -0.5)
+    return reference.paged_attention(q, k, v, pool, block_tables, starts, lengths, scale)

@@ -1,0 +1,26 @@
+"""The paged key-value cache of one attention layer."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+PAGE_SIZE = 64
+"""Token positions in one KV page, in every pool."""
+
+NULL_PAGE = 0
+"""Page 0 belongs to nobody: padding rows and columns write there and nothing reads it."""
+
+
+class KVPool(NamedTuple):
+    """One attention layer's paged cache: k and v ``[P, 64, K, D]`` (RoPE is applied before the write)."""
+
+    k: jax.Array
+    v: jax.Array
+
+
+def allocate_pool(num_pages: int, num_kv_heads: int, head_dim: int, dtype: DTypeLike) -> KVPool:
+    """An empty pool, page 0 (the null page) included in ``num_pages``."""
+    shape = (num_pages, PAGE_SIZE, num_kv_heads, head_dim)
+    return KVPool(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))

@@ -1,0 +1,85 @@
+"""Blocks that several architectures share. Activations are ``[B, T, ...]``; statistics are float32."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float, *, zero_centred: bool = False) -> jax.Array:
+    """RMSNorm over the last axis; ``zero_centred`` weights multiply as ``1 + weight``."""
+    wide = x.astype(jnp.float32)
+    gain = weight.astype(jnp.float32)
+    if zero_centred:
+        gain = 1.0 + gain
+    variance = jnp.mean(wide * wide, axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(variance + epsilon) * gain).astype(x.dtype)
+
+
+def swiglu(gate_up: jax.Array) -> jax.Array:
+    """``silu(gate) * up`` of a fused projection ``[..., 2I] -> [..., I]``, gate first."""
+    gate, up = jnp.split(gate_up, 2, axis=-1)
+    return jax.nn.silu(gate) * up
+
+
+@dataclass(frozen=True)
+class LinearScaling:
+    """Every frequency divided by ``factor``."""
+
+    factor: float
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Llama 3.1's scaling: long wavelengths divided by ``factor``, short ones kept, a ramp between."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding of the first ``rotary_dim`` of a head's dimensions."""
+
+    rotary_dim: int
+    theta: float
+    scaling: LinearScaling | Llama3Scaling | None = None
+
+    def inverse_frequencies(self) -> NDArray[np.float32]:
+        """``[rotary_dim / 2]`` radians a position."""
+        exponents = np.arange(0, self.rotary_dim, 2, dtype=np.float32) / np.float32(self.rotary_dim)
+        frequencies = (1.0 / np.float32(self.theta) ** exponents).astype(np.float32)
+        match self.scaling:
+            case None:
+                return frequencies
+            case LinearScaling(factor):
+                return (frequencies / np.float32(factor)).astype(np.float32)
+            case Llama3Scaling(factor, low, high, original):
+                wavelengths = 2 * math.pi / frequencies
+                ramp = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
+                return ((1 - ramp) * frequencies / factor + ramp * frequencies).astype(np.float32)
+
+
+def rope_tables(rope: Rope, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """cos and sin ``[..., rotary_dim / 2]`` float32 of integer ``positions [...]``."""
+    angles = positions[..., None].astype(jnp.float32) * rope.inverse_frequencies()
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def apply_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
+    """Rotate the leading dimensions of each head of ``x [B, T, heads, D]``; the rest pass through.
+
+    cos and sin are ``[B, T, rotary_dim / 2]``. Dimension i pairs with ``i + rotary_dim / 2`` (the
+    half-split layout of Hugging Face checkpoints).
+    """
+    half = cos.shape[-1]
+    wide = x.astype(jnp.float32)
+    first, second, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
+    cos, sin = cos[..., None, :], sin[..., None, :]
+    rotated = (first * cos - second * sin, second * cos + first * sin, rest)
+    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)

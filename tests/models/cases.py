@@ -1,0 +1,135 @@
+"""Tiny dense configs, a Hugging Face oracle for them, and a driver that feeds a model in chunks."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from ninfer_jax.models.base import ModelState, StepInputs
+from ninfer_jax.models.registry import architecture
+from ninfer_jax.models.state import allocate_state
+from ninfer_jax.models.weights import format_array, is_spec
+
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama_tied": {**SIZES, "model_type": "llama", "tie_word_embeddings": True},
+    "llama_untied_biased": {
+        **SIZES,
+        "model_type": "llama",
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "llama3_rope": {
+        **SIZES,
+        "model_type": "llama",
+        "tie_word_embeddings": True,
+        "rope_parameters": LLAMA3_ROPE,
+    },
+    "llama_linear_rope": {
+        **SIZES,
+        "model_type": "llama",
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+    },
+    "qwen2": {**SIZES, "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen2_mha": {**SIZES, "model_type": "qwen2", "tie_word_embeddings": False, "num_key_value_heads": 6},
+    "qwen3": {**SIZES, "model_type": "qwen3", "tie_word_embeddings": False, "head_dim": 16},
+    "qwen3_tied_biased": {
+        **SIZES,
+        "model_type": "qwen3",
+        "tie_word_embeddings": True,
+        "attention_bias": True,
+    },
+}
+
+
+def hugging_face_model(config: Mapping[str, Any], seed: int = 0) -> Any:
+    """A float32 transformers model with random weights; norm gains away from one, biases from zero."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    members = {key: value for key, value in config.items() if key != "model_type"}
+    hf_config = AutoConfig.for_model(config["model_type"], **members)
+    model = AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0))
+    return model.eval()
+
+
+def tensors_of(model: Any) -> dict[str, NDArray[np.float32]]:
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def weights_from(specs: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:
+    def assemble(spec: Any) -> Any:
+        array = np.concatenate([tensors[source] for source in spec.sources])
+        assert array.shape == spec.shape
+        return format_array(spec, array, "f32", jnp.float32)
+
+    return jax.tree.map(assemble, specs, is_leaf=is_spec)
+
+
+class Driver:
+    """Feeds rows of tokens to a model step by step and keeps every row's logits.
+
+    Pages are handed out from a shuffled list, so that a table is never the identity.
+    """
+
+    def __init__(self, config: Any, weights: Any, num_rows: int, pages_per_row: int = 4) -> None:
+        self.config, self.weights = config, weights
+        self.module = architecture({"model_type": config.model_type})
+        num_pages = num_rows * pages_per_row + 1
+        self.state: ModelState = allocate_state(config, num_pages, num_rows, jnp.float32, jnp.float32)
+        pages = np.random.default_rng(5).permutation(np.arange(1, num_pages))
+        self.tables = pages.reshape(num_rows, pages_per_row).astype(np.int32)
+        self.used = np.zeros(num_rows, np.int32)
+        self.logits: list[list[NDArray[np.float32]]] = [[] for _ in range(num_rows)]
+        self._run = jax.jit(partial(self._step, config))
+
+    def _step(self, config: Any, weights: Any, state: ModelState, inputs: StepInputs) -> Any:
+        hidden, state = self.module.forward(config, weights, state, inputs)
+        return self.module.logits(config, weights, hidden), state
+
+    def step(self, rows: Sequence[Sequence[int]], width: int | None = None) -> None:
+        """One forward of ``rows[b]`` new tokens for each row b, padded to ``width`` columns."""
+        width = width or max(len(row) for row in rows)
+        tokens = np.zeros((len(rows), width), np.int32)
+        for index, row in enumerate(rows):
+            tokens[index, : len(row)] = row
+        lengths = np.array([len(row) for row in rows], np.int32)
+        positions = (self.used[:, None] + np.arange(width, dtype=np.int32))[None]
+        slots = np.arange(len(rows), dtype=np.int32)
+        inputs = StepInputs(
+            *(jnp.asarray(part) for part in (tokens, positions, self.used, lengths, self.tables, slots))
+        )
+        logits, self.state = self._run(self.weights, self.state, inputs)
+        host = np.asarray(logits)
+        for index, row in enumerate(rows):
+            self.logits[index].extend(host[index, : len(row)])
+        self.used = self.used + lengths
