@@ -6,6 +6,12 @@ from typing import Literal
 WeightFormat = Literal["f32", "bf16", "int8"]
 CacheLayout = Literal["paged", "contiguous"]
 
+PAGE_SIZE = 64
+"""Token positions in one KV page, in every pool."""
+
+NULL_PAGE = 0
+"""Page 0 belongs to nobody: padding rows and columns write there and nothing reads it."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:

@@ -6,11 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-PAGE_SIZE = 64
-"""Token positions in one KV page, in every pool."""
-
-NULL_PAGE = 0
-"""Page 0 belongs to nobody: padding rows and columns write there and nothing reads it."""
+from ninfer_jax.config import PAGE_SIZE
 
 
 class KVPool(NamedTuple):

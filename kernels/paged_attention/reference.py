@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from ninfer_jax.kernels.paged_attention.pool import NULL_PAGE, PAGE_SIZE, KVPool
+from ninfer_jax.config import NULL_PAGE, PAGE_SIZE
+from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
 def write_pages(

@@ -36,7 +36,13 @@ class Pending(Protocol):
 
 
 class Executor(Protocol):
-    """Owns weights and device state. Every failure it raises is engine-wide."""
+    """Owns weights and device state. Every failure it raises is engine-wide.
+
+    Penalties count *inputs*: a generated token is counted when it is written to the cache (as an input
+    of ``decode``, or of ``prefill`` with ``is_output``), never when it is drawn, so a drawn token that
+    the host does not accept leaves no trace. The newest accepted token is an input of the same unit
+    that draws its successor, and is counted before that draw.
+    """
 
     def bind(self, lane: int, binding: LaneBinding) -> None:
         """Start a request on a lane: its recurrent state and penalty counts become zero."""
@@ -55,7 +61,8 @@ class Executor(Protocol):
         sample: bool = False,
     ) -> Pending:
         """Write ``token_ids`` at cache ordinals ``start..``. With ``sample`` the result is the one token
-        drawn after the last of them. ``is_output`` counts them for penalties (forced tokens)."""
+        drawn after the last of them; without it the result is empty. ``is_output`` counts them for
+        penalties: a forced append writes the last accepted token and all but the last forced one."""
         ...
 
     def decode(self, lanes: Sequence[int], token_ids: Sequence[int], frontiers: Sequence[int]) -> Pending:
