@@ -1,0 +1,148 @@
+"""From a source's tensors to a model's weight tree, leaf by leaf, a few rows at a time.
+
+A leaf's source tensors are checked by name and shape, read in blocks of rows that fit a core's cache,
+checked for non-finite values, cast or quantised into the leaf's host array, and only then put on the
+device; so beyond the weights themselves a load needs one leaf of memory a thread.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import jax
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ninfer_jax.artifact.source import Source, TensorInfo
+from ninfer_jax.config import WeightFormat
+from ninfer_jax.errors import CorruptModelError
+from ninfer_jax.kernels.linear import QuantArray, quantise_rows
+from ninfer_jax.models.base import ArraySpec, Weights
+from ninfer_jax.models.weights import is_spec
+
+BLOCK_ELEMENTS = 1 << 18
+"""Elements handled at once: 1 MiB of float32."""
+
+MAX_THREADS = 8
+
+IGNORABLE = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|attn\.bias)")
+"""Buffers that some exporters write beside the weights and that a model computes for itself."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (elements done, elements in all), from any thread."""
+
+HostLeaf: TypeAlias = "NDArray[Any] | QuantArray"
+"""A leaf in host memory: a NumPy array, or a QuantArray of two."""
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def no_progress(done: int, total: int) -> None:
+    """For callers that do not watch."""
+
+
+def check_names(
+    specs: Iterable[ArraySpec], tensors: Mapping[str, TensorInfo], carried: Iterable[str] = ()
+) -> None:
+    """Every tensor that the model wants is there in its shape, and there is no other.
+
+    ``carried`` are prefixes of optional groups that a checkpoint may hold and this load leaves alone.
+    Raises CorruptModelError naming the first offender in file order.
+    """
+    wanted = {
+        name: shape for spec in specs for name, shape in zip(spec.sources, spec.source_shapes, strict=True)
+    }
+    for name, shape in wanted.items():
+        if name not in tensors:
+            raise CorruptModelError(f"tensor {name} is missing", field=name)
+        if tensors[name].shape != shape:
+            raise CorruptModelError(
+                f"tensor {name} has shape {list(tensors[name].shape)}, expected {list(shape)}", field=name
+            )
+    prefixes = tuple(carried)
+    tied = "lm_head.weight" not in wanted  # exporters write a tied head too; it is the embedding
+    for name in tensors:
+        known = name in wanted or name.startswith(prefixes) or IGNORABLE.fullmatch(name)
+        if not known and not (tied and name == "lm_head.weight"):
+            raise CorruptModelError(f"tensor {name} is left over: the model has no such weight", field=name)
+
+
+def host_leaf(
+    source: Source, spec: ArraySpec, weight_format: WeightFormat, activation_dtype: DTypeLike
+) -> HostLeaf:
+    """One leaf in host memory, in the format that the model computes with."""
+    blocks = _blocks(source, spec)
+    if spec.role == "vector":
+        return _cast(spec, blocks, np.dtype(activation_dtype))
+    if weight_format == "int8":
+        return _quantise(spec, blocks)
+    return _cast(spec, blocks, BF16 if weight_format == "bf16" else np.dtype(np.float32))
+
+
+def load_weights(
+    source: Source,
+    specs: Weights,
+    weight_format: WeightFormat,
+    activation_dtype: DTypeLike,
+    *,
+    place: Callable[[HostLeaf], Any] = jax.device_put,
+    progress: Progress = no_progress,
+) -> Weights:
+    """The whole tree. ``place`` puts a host leaf where it shall live (the default device).
+
+    Raises CorruptModelError naming the tensor. Call ``check_names`` first.
+    """
+    leaves, structure = jax.tree.flatten(specs, is_leaf=is_spec)
+    total = sum(int(np.prod(spec.shape)) for spec in leaves)
+    done = 0
+
+    def load(spec: ArraySpec) -> Any:
+        return place(host_leaf(source, spec, weight_format, activation_dtype))
+
+    placed = []
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "load") as threads:
+        for spec, leaf in zip(leaves, threads.map(load, leaves), strict=True):
+            placed.append(leaf)
+            done += int(np.prod(spec.shape))
+            progress(done, total)
+    return jax.tree.unflatten(structure, placed)
+
+
+def _blocks(source: Source, spec: ArraySpec) -> Iterator[tuple[int, NDArray[Any]]]:
+    """(first row, rows) of the concatenated sources, finite, in the leaf's own trailing shape."""
+    row = 0
+    for name, shape in zip(spec.sources, spec.source_shapes, strict=True):
+        step = max(1, BLOCK_ELEMENTS // max(1, int(np.prod(shape[1:]))))
+        for start in range(0, shape[0], step):
+            block = source.read(name, start, min(start + step, shape[0]))
+            if not _is_finite(block):
+                raise CorruptModelError(f"tensor {name} holds a value that is not finite", field=name)
+            yield row + start, block
+        row += shape[0]
+
+
+def _is_finite(block: NDArray[Any]) -> bool:
+    if block.dtype == BF16:  # exponent bits all set: infinity or NaN
+        return not bool(((block.view(np.uint16) & 0x7F80) == 0x7F80).any())
+    return bool(np.isfinite(block).all())
+
+
+def _cast(
+    spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    leaf = np.empty(spec.shape, dtype)
+    for row, block in blocks:
+        leaf[row : row + block.shape[0]] = block
+    return leaf
+
+
+def _quantise(spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]]) -> QuantArray:
+    values = np.empty(spec.shape, np.int8)
+    scale = np.empty(spec.shape[:-1], np.float32)
+    for row, block in blocks:
+        rows = slice(row, row + block.shape[0])
+        values[rows], scale[rows] = quantise_rows(block)
+    return QuantArray(values, scale)  # type: ignore[arg-type]  # NumPy until it is placed
