@@ -5,6 +5,7 @@ checked for non-finite values, cast or quantised into the leaf's host array, and
 device; so beyond the weights themselves a load needs one leaf of memory a thread.
 """
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -96,18 +97,21 @@ def load_weights(
     Raises CorruptModelError naming the tensor. Call ``check_names`` first.
     """
     leaves, structure = jax.tree.flatten(specs, is_leaf=is_spec)
-    total = sum(int(np.prod(spec.shape)) for spec in leaves)
+    total = sum(math.prod(spec.shape) for spec in leaves)
     done = 0
 
     def load(spec: ArraySpec) -> Any:
         return place(host_leaf(source, spec, weight_format, activation_dtype))
 
     placed = []
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "load") as threads:
+    threads = ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1), "load")
+    try:
         for spec, leaf in zip(leaves, threads.map(load, leaves), strict=True):
             placed.append(leaf)
-            done += int(np.prod(spec.shape))
+            done += math.prod(spec.shape)
             progress(done, total)
+    finally:
+        threads.shutdown(cancel_futures=True)
     return jax.tree.unflatten(structure, placed)
 
 
@@ -115,7 +119,7 @@ def _blocks(source: Source, spec: ArraySpec) -> Iterator[tuple[int, NDArray[Any]
     """(first row, rows) of the concatenated sources, finite, in the leaf's own trailing shape."""
     row = 0
     for name, shape in zip(spec.sources, spec.source_shapes, strict=True):
-        step = max(1, BLOCK_ELEMENTS // max(1, int(np.prod(shape[1:]))))
+        step = max(1, BLOCK_ELEMENTS // max(1, math.prod(shape[1:])))
         for start in range(0, shape[0], step):
             block = source.read(name, start, min(start + step, shape[0]))
             if not _is_finite(block):
@@ -130,9 +134,7 @@ def _is_finite(block: NDArray[Any]) -> bool:
     return bool(np.isfinite(block).all())
 
 
-def _cast(
-    spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]], dtype: np.dtype[Any]
-) -> NDArray[Any]:
+def _cast(spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]], dtype: np.dtype[Any]) -> NDArray[Any]:
     leaf = np.empty(spec.shape, dtype)
     for row, block in blocks:
         leaf[row : row + block.shape[0]] = block

@@ -74,7 +74,9 @@ class Frontend:
         for name in ("chat_template.json", "tokenizer_config.json"):
             template = self.json(name).get("chat_template")
             if isinstance(template, list):
-                named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+                named = {
+                    entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)
+                }
                 template = named.get("default")
             if isinstance(template, str):
                 return template

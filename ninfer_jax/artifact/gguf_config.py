@@ -60,8 +60,8 @@ def config_from_metadata(
     scaling = _rope_scaling(read, rope_factors, config)
     if scaling is not None:
         config["rope_scaling"] = scaling
-    for key, name in (("bos_token_id", "bos_token_id"), ("eos_token_id", "eos_token_id")):
-        if isinstance(token := metadata.get(f"tokenizer.ggml.{name}"), int):
+    for key in ("bos_token_id", "eos_token_id"):
+        if isinstance(token := metadata.get(f"tokenizer.ggml.{key}"), int):
             config[key] = token
     return config
 
@@ -125,14 +125,15 @@ def _rope_scaling(
         return {"rope_type": "linear", "factor": read.real("rope.scale_linear")}
     if factors is None:
         return None
+    factor = float(factors.max())
     scaling = {
         "rope_type": "llama3",
-        "factor": float(factors.max()),
+        "factor": factor,
         "low_freq_factor": LLAMA3_LOW,
         "high_freq_factor": LLAMA3_HIGH,
         "original_max_position_embeddings": LLAMA3_CONTEXT,
     }
-    expected = llama3_factors(config["head_dim"], config["rope_theta"], scaling["factor"])
+    expected = llama3_factors(config["head_dim"], config["rope_theta"], factor)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
         raise UnsupportedModelError(
             "rope_freqs.weight holds frequency factors other than Llama 3's", field="rope_freqs.weight"

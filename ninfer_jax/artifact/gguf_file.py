@@ -63,7 +63,7 @@ class GGUFFile:
             self._data: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
         except ValueError as error:  # what mapping an empty file raises
             raise CorruptModelError(f"{path}: the file is empty") from error
-        cursor = _Cursor(memoryview(self._data), path)
+        cursor = _Cursor(self._data.data, path)
         self._check_preamble(cursor)
         tensor_count, metadata_count = cursor.scalar(_UINT64), cursor.scalar(_UINT64)
         self.metadata: dict[str, Any] = {}
@@ -98,7 +98,7 @@ class GGUFFile:
             block, block_bytes = GGML_QUANT_SIZES[kind]
             if not shape or 0 in shape or shape[-1] % block:
                 raise CorruptModelError(
-                    f"{self.path}: tensor {name} {list(shape)} does not divide into {kind.name} blocks of {block}",
+                    f"{self.path}: tensor {name} {list(shape)} is not whole {kind.name} blocks of {block}",
                     field=name,
                 )
             nbytes = _product(shape) // block * block_bytes
@@ -176,7 +176,9 @@ def _tensor_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name = cursor.string("a tensor name")
     count = cursor.scalar(_UINT32)
     if count > MAX_DIMENSIONS:
-        raise CorruptModelError(f"tensor {name} has {count} dimensions, more than {MAX_DIMENSIONS}", field=name)
+        raise CorruptModelError(
+            f"tensor {name} has {count} dimensions, more than {MAX_DIMENSIONS}", field=name
+        )
     dimensions = [cursor.scalar(_UINT64) for _ in range(count)]
     return name, tuple(reversed(dimensions)), cursor.scalar(_UINT32), cursor.scalar(_UINT64)
 

@@ -63,9 +63,7 @@ class GGUFSource:
                 f"{path}: split GGUF files are not supported; join them with llama-gguf-split --merge",
                 field="split.count",
             )
-        self._gguf_names = {
-            hf_name(name): name for name in self._file.tensors if name != ROPE_FACTORS
-        }
+        self._gguf_names = {hf_name(name): name for name in self._file.tensors if name != ROPE_FACTORS}
 
     @cached_property
     def config(self) -> Mapping[str, Any]:

@@ -81,7 +81,10 @@ class HuggingFaceSource:
         assert self._block is not None
         scale_name = name + SCALE_SUFFIX
         shape = self.tensors[name].shape
-        grid = (*shape[:-2], *(-(-size // block) for size, block in zip(shape[-2:], self._block, strict=True)))
+        grid = (
+            *shape[:-2],
+            *(-(-size // block) for size, block in zip(shape[-2:], self._block, strict=True)),
+        )
         if scale_name not in self._files:
             raise CorruptModelError(f"{self.path}: tensor {scale_name} is missing", field=scale_name)
         file = self._files[scale_name]

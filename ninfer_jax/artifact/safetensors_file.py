@@ -75,14 +75,15 @@ class SafetensorsFile:
         if dtype not in DTYPES:  # refused when it is read: an integer buffer nobody uses does no harm
             return StoredTensor(shape, dtype, base + start, stop - start)
         nbytes = math.prod(shape) * DTYPES[dtype].itemsize
+        ends = base + stop
         if start < 0 or min(shape, default=1) < 0 or stop - start != nbytes:
             raise CorruptModelError(
-                f"{self.path}: {name} {list(shape)} {dtype} needs {nbytes} bytes, its range has {stop - start}",
+                f"{self.path}: {name} {list(shape)} {dtype} is {nbytes} bytes, its range {stop - start}",
                 field=name,
             )
-        if base + stop > self._data.size:
+        if ends > self._data.size:
             raise CorruptModelError(
-                f"{self.path}: truncated: tensor {name} ends at byte {base + stop}, the file at {self._data.size}",
+                f"{self.path}: truncated: {name} ends at byte {ends}, the file at {self._data.size}",
                 field=name,
             )
         return StoredTensor(shape, dtype, base + start, nbytes)

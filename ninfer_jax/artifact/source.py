@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 SourceKind: TypeAlias = Literal["gguf", "huggingface", "ninfer", "random"]
@@ -55,6 +54,3 @@ class Source(Protocol):
         Safe to call from several threads. Raises CorruptModelError naming the tensor.
         """
         ...
-
-
-FLOAT32 = np.dtype(np.float32)
