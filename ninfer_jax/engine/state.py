@@ -1,0 +1,72 @@
+"""The device's mutable state and the per-lane tables beside it.
+
+Letters: C lanes (= state slots), L pages of a block table, V vocabulary, P pages of a pool.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from ninfer_jax.engine.executor import LaneBinding
+from ninfer_jax.engine.sampling import SamplingRows
+from ninfer_jax.models.base import NULL_PAGE, ModelConfig, ModelState
+from ninfer_jax.models.state import allocate_state
+from ninfer_jax.types import SamplingParams
+
+
+class EngineState(NamedTuple):
+    """Donated into every program and returned by it.
+
+    ``counts`` ``[C, V]`` int32: how often each token stands in the lane's output so far, for penalties;
+    counted when the token is fed, so it ends at the same token as the model state.
+    """
+
+    model: ModelState
+    counts: jax.Array
+
+
+class LaneTable(NamedTuple):
+    """What is fixed while lanes stay bound; read by the programs, uploaded when a binding changes.
+
+    block_tables ``[C, L]`` int32 page ids, null beyond a lane's entitlement · rope_deltas ``[C]`` int32,
+    added to the cache ordinal for the rope position of generated tokens · sampling rows ``[C]``.
+    """
+
+    block_tables: jax.Array
+    rope_deltas: jax.Array
+    sampling: SamplingRows
+
+    @classmethod
+    def of(cls, bindings: Sequence[LaneBinding | None], pages_per_lane: int) -> "LaneTable":
+        """From what is bound now; a free lane gets null pages and a neutral sampler."""
+        block_tables = np.full((len(bindings), pages_per_lane), NULL_PAGE, np.int32)
+        for row, binding in zip(block_tables, bindings, strict=True):
+            if binding is not None:
+                row[: len(binding.pages)] = binding.pages
+        return cls(
+            block_tables=jnp.asarray(block_tables),
+            rope_deltas=jnp.asarray(np.array([b.rope_delta if b else 0 for b in bindings], np.int32)),
+            sampling=SamplingRows.of([b.sampling if b else SamplingParams() for b in bindings]),
+        )
+
+
+def activation_dtype(platform: str) -> np.dtype[Any]:
+    """Of hidden states: float32 on CPU, where bfloat16 arithmetic is emulated."""
+    return np.dtype(np.float32) if platform == "cpu" else np.dtype(ml_dtypes.bfloat16)
+
+
+def kv_dtype(platform: str) -> np.dtype[Any]:
+    """Of KV pools: float32 on CPU, where an update of a bfloat16 pool converts all of it."""
+    return np.dtype(np.float32) if platform == "cpu" else np.dtype(ml_dtypes.bfloat16)
+
+
+def allocate(config: ModelConfig, num_pages: int, num_lanes: int, platform: str) -> EngineState:
+    """Zeroed state for ``num_pages`` pages (the null page included) and ``num_lanes`` lanes."""
+    return EngineState(
+        model=allocate_state(config, num_pages, num_lanes, kv_dtype(platform), activation_dtype(platform)),
+        counts=jnp.zeros((num_lanes, config.vocab_size), jnp.int32),
+    )

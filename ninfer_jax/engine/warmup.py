@@ -1,0 +1,98 @@
+"""Ahead-of-time compilation of every program of the ladder, before the engine is ready.
+
+Programs are traced one after another (tracing holds the interpreter) and compiled in threads, through
+jax's persistent compilation cache, so a second start only reads them. The runner calls the compiled
+objects directly: it cannot trace, hash statics or compile by accident.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from ninfer_jax.engine import programs
+from ninfer_jax.engine.programs import DecodeInputs, PrefillInputs, ProgramSpec
+from ninfer_jax.engine.shapes import ShapeLadder
+from ninfer_jax.engine.state import EngineState, LaneTable
+from ninfer_jax.models.base import Weights
+
+Program: TypeAlias = Callable[..., Any]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (programs ready, programs in all), on the thread that warms up."""
+
+CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPrograms:
+    """``decode`` by batch and ``prefill`` by bucket; the statics are bound, the state is donated."""
+
+    decode: Mapping[int, Program]
+    prefill: Mapping[int, Program]
+    reset_lane: Program
+    copy_page: Program
+
+
+def enable_compilation_cache() -> Path:
+    """Keep compiled programs on disk: in the directory that jax's own variable names, else under
+    ``~/.cache/ninfer-jax/xla``. Returns the directory."""
+    configured = os.environ.get(CACHE_VARIABLE)
+    directory = Path(configured) if configured else Path.home() / ".cache" / "ninfer-jax" / "xla"
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "jax_compilation_cache_dir": str(directory),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": 0,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    return directory
+
+
+def compile_programs(
+    spec: ProgramSpec,
+    weights: Weights,
+    state: EngineState,
+    table: LaneTable,
+    ladder: ShapeLadder,
+    progress: Progress | None = None,
+    max_workers: int | None = None,
+) -> CompiledPrograms:
+    """Compile the whole ladder for these arrays (only their shapes, types and places matter)."""
+    num_programs = 2 + len(ladder.decode_batches) + len(ladder.prefill_buckets)
+    done: dict[tuple[str, int], Program] = {}
+    with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
+        futures: dict[tuple[str, int], Future[Program]] = {
+            key: pool.submit(lowered.compile) for key, lowered in _lower(spec, weights, state, table, ladder)
+        }
+        for key, future in futures.items():
+            done[key] = future.result()
+            if progress is not None:
+                progress(len(done), num_programs)
+    return CompiledPrograms(
+        decode={size: program for (name, size), program in done.items() if name == "decode"},
+        prefill={size: program for (name, size), program in done.items() if name == "prefill"},
+        reset_lane=done["reset_lane", 0],
+        copy_page=done["copy_page", 0],
+    )
+
+
+def _lower(
+    spec: ProgramSpec, weights: Weights, state: EngineState, table: LaneTable, ladder: ShapeLadder
+) -> Iterator[tuple[tuple[str, int], jax.stages.Lowered]]:
+    """Largest first: they take longest to compile."""
+    for bucket in reversed(ladder.prefill_buckets):
+        positions = ((0,),) * spec.config.rope_axes
+        inputs = PrefillInputs.padded(bucket, 0, 0, (0,), positions)
+        yield ("prefill", bucket), programs.prefill_chunk.lower(spec, weights, state, table, inputs)
+    for batch in reversed(ladder.decode_batches):
+        decode_inputs = DecodeInputs(*np.zeros((3, batch), np.int32))
+        yield ("decode", batch), programs.decode_round.lower(spec, weights, state, table, decode_inputs)
+    zero = np.int32(0)
+    yield ("reset_lane", 0), programs.reset_lane.lower(state, zero)
+    yield ("copy_page", 0), programs.copy_page.lower(state, zero, zero)
