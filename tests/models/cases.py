@@ -1,7 +1,9 @@
-"""Tiny dense configs, a Hugging Face oracle for them, and a driver that feeds a model in chunks."""
+"""Tiny dense configs, random checkpoints, a Hugging Face oracle, and a driver that feeds models in steps."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +14,9 @@ from numpy.typing import NDArray
 from ninfer_jax.models.base import ModelState, StepInputs
 from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.state import allocate_state
-from ninfer_jax.models.weights import format_array, is_spec
+from ninfer_jax.models.weights import format_array, is_spec, spec_leaves
+
+GOLDEN = Path(__file__).parent / "golden"
 
 SIZES = {
     "vocab_size": 97,
@@ -67,23 +71,34 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def hugging_face_model(config: Mapping[str, Any], seed: int = 0) -> Any:
-    """A float32 transformers model with random weights; norm gains away from one, biases from zero."""
+def random_tensors(specs: Any, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """A checkpoint's tensors by name: norm gains away from one, biases away from zero.
+
+    RandomState's stream is frozen for all time, which golden files need.
+    """
+    tensors = {}
+    for spec in spec_leaves(specs):
+        for source, shape in zip(spec.sources, spec.source_shapes, strict=True):
+            random = np.random.RandomState((zlib.crc32(source.encode()) + seed) % 2**32)
+            centre = 1.0 if source.endswith("norm.weight") else 0.0
+            tensors[source] = (random.randn(*shape) * 0.15 + centre).astype(np.float32)
+    return tensors
+
+
+def hugging_face_model(config: Mapping[str, Any], tensors: Mapping[str, NDArray[np.float32]]) -> Any:
+    """A float32 transformers model with exactly these tensors."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    torch.manual_seed(seed)
     members = {key: value for key, value in config.items() if key != "model_type"}
     hf_config = AutoConfig.for_model(config["model_type"], **members)
     model = AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager", dtype=torch.float32)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0))
+    state = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    keys = model.load_state_dict(state, strict=False)
+    assert not keys.unexpected_keys
+    assert set(keys.missing_keys) <= {"lm_head.weight"}
+    model.tie_weights()
     return model.eval()
-
-
-def tensors_of(model: Any) -> dict[str, NDArray[np.float32]]:
-    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
 def weights_from(specs: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ninfer_jax.models import llama
-from tests.models.cases import CONFIGS, Driver, hugging_face_model, tensors_of, weights_from
+from tests.models.cases import CONFIGS, Driver, hugging_face_model, random_tensors, weights_from
 
 pytestmark = pytest.mark.parity
 
@@ -24,10 +24,12 @@ def oracle(model: Any, row: list[int]) -> Any:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_match_transformers(name: str) -> None:
-    model = hugging_face_model(CONFIGS[name])
-    config = llama.parse_config(model.config.to_dict())
-    assert config == llama.parse_config(CONFIGS[name])
-    weights = weights_from(llama.abstract(config), tensors_of(model))
+    config = llama.parse_config(CONFIGS[name])
+    specs = llama.abstract(config)
+    tensors = random_tensors(specs)
+    model = hugging_face_model(CONFIGS[name], tensors)
+    assert config == llama.parse_config(model.config.to_dict())
+    weights = weights_from(specs, tensors)
     rng = np.random.default_rng(3)
     rows = [rng.integers(0, config.vocab_size, length + DECODED).tolist() for length in LENGTHS]
     driver = Driver(config, weights, len(rows))
@@ -43,9 +45,11 @@ def test_logits_match_transformers(name: str) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 16, 64, 200])
 def test_chunking_does_not_matter(chunk: int) -> None:
-    model = hugging_face_model(CONFIGS["qwen3"], seed=1)
     config = llama.parse_config(CONFIGS["qwen3"])
-    weights = weights_from(llama.abstract(config), tensors_of(model))
+    specs = llama.abstract(config)
+    tensors = random_tensors(specs, seed=1)
+    model = hugging_face_model(CONFIGS["qwen3"], tensors)
+    weights = weights_from(specs, tensors)
     row = np.random.default_rng(4).integers(0, config.vocab_size, 150).tolist()
     driver = Driver(config, weights, 1)
     for start in range(0, len(row), chunk):
