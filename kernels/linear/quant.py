@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class QuantArray:
-    """A matrix ``[out, in]`` held as ``values * scale[:, None]``: values int8 in -127..127, scale f32
-    ``[out]``. A pytree of two arrays, so it passes through jit, sharding and checkpoints."""
+    """Matrices ``[..., out, in]`` held as ``values * scale[..., None]``: values int8 in -127..127, scale
+    f32 ``[..., out]``. A pytree of two arrays, so it passes through jit, sharding and checkpoints."""
 
     values: jax.Array
     scale: jax.Array
@@ -31,16 +31,16 @@ Matrix = jax.Array | QuantArray
 
 
 def quantise_rows(matrix: ArrayLike) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric round-to-nearest int8 of each row of ``[out, in]``, on the host.
+    """Symmetric round-to-nearest int8 of each row of ``[..., out, in]``, on the host.
 
-    Returns (values int8 ``[out, in]``, scale f32 ``[out]``); an all-zero row gets scale 0.
+    Returns (values int8 ``[..., out, in]``, scale f32 ``[..., out]``); an all-zero row gets scale 0.
     """
     rows = np.asarray(matrix, dtype=np.float32)
-    if rows.ndim != 2:
+    if rows.ndim < 2:
         raise ValueError(f"only matrices are quantised per row, got shape {rows.shape}")
-    scale = np.abs(rows).max(axis=1) / np.float32(127)
+    scale = np.abs(rows).max(axis=-1) / np.float32(127)
     inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
-    return np.rint(rows * inverse[:, None]).astype(np.int8), scale
+    return np.rint(rows * inverse[..., None]).astype(np.int8), scale
 
 
 def quantise(matrix: ArrayLike) -> QuantArray:

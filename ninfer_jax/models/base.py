@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax
 
+from ninfer_jax.kernels.gated_delta import RecurrentState
 from ninfer_jax.kernels.paged_attention import NULL_PAGE, PAGE_SIZE, KVPool
 
 __all__ = [
@@ -50,7 +51,8 @@ class ArraySpec:
 
     ``sources`` are checkpoint tensor names; several are concatenated on axis 0 in this order (fused
     projections). ``transform`` names a rule in ``artifact`` for layouts that differ from ours.
-    Only ``matmul`` and ``embedding`` leaves may be quantised, per row (output channel).
+    Only ``matmul`` and ``embedding`` leaves may be quantised, per row (output channel: every axis but
+    the last). A ``keep_float32`` vector stays float32 whatever the activation dtype.
     """
 
     shape: tuple[int, ...]
@@ -60,6 +62,7 @@ class ArraySpec:
     role: Role = "matmul"
     init: Literal["normal", "ones", "zeros", "uniform"] = "normal"
     transform: str | None = None
+    keep_float32: bool = False
 
 
 class ModelConfig(Protocol):
@@ -88,8 +91,8 @@ class ModelConfig(Protocol):
         ...
 
     @property
-    def conv_channels(self) -> int:
-        """Channels of one recurrent slot's convolution history; 0 where no layer is recurrent."""
+    def conv_shape(self) -> tuple[int, int]:
+        """``(columns, channels)`` of one slot's convolution history; zeros where no layer is recurrent."""
         ...
 
     @property
@@ -99,14 +102,6 @@ class ModelConfig(Protocol):
 
     @property
     def max_position_embeddings(self) -> int: ...
-
-
-class RecurrentState(NamedTuple):
-    """One Gated DeltaNet layer's slots: rule state ``[S, Hv, dk, dv]`` fp32 and the last three raw
-    convolution columns ``[S, channels, 3]``."""
-
-    rule: jax.Array
-    conv: jax.Array
 
 
 LayerState: TypeAlias = KVPool | RecurrentState

@@ -54,8 +54,8 @@ class LlamaConfig:
         return (0, 0, 0)
 
     @property
-    def conv_channels(self) -> int:
-        return 0
+    def conv_shape(self) -> tuple[int, int]:
+        return (0, 0)
 
     @property
     def rope_axes(self) -> int:

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from ninfer_jax.kernels.gated_delta import allocate_slots
 from ninfer_jax.kernels.paged_attention import allocate_pool
-from ninfer_jax.models.base import LayerKind, LayerState, ModelConfig, ModelState, RecurrentState
+from ninfer_jax.models.base import LayerKind, LayerState, ModelConfig, ModelState
 
 
 def allocate_state(
@@ -19,10 +20,7 @@ def allocate_state(
             case LayerKind.FULL_ATTENTION:
                 return allocate_pool(num_pages, config.num_kv_heads, config.head_dim, kv_dtype)
             case LayerKind.GATED_DELTA_NET:
-                rule, conv = config.rule_shape, config.conv_channels
-                return RecurrentState(
-                    jnp.zeros((num_slots, *rule), jnp.float32), jnp.zeros((num_slots, conv, 3), hidden_dtype)
-                )
+                return allocate_slots(num_slots, config.rule_shape, config.conv_shape, hidden_dtype)
 
     layers = tuple(allocate(kind) for kind in config.layer_kinds)
     return ModelState(layers, jnp.zeros((num_slots, config.hidden_size), hidden_dtype))

@@ -50,7 +50,7 @@ def format_array(
 ) -> Any:
     """One loaded array as the leaf that the model computes with."""
     if spec.role == "vector":
-        return jnp.asarray(array, activation_dtype)
+        return jnp.asarray(array, jnp.float32 if spec.keep_float32 else activation_dtype)
     match weight_format:
         case "int8":
             return quantise(array)
