@@ -5,6 +5,7 @@ One pre-norm block: x += attention(norm(x)); x += mlp(norm(x)). The families dif
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -218,6 +219,26 @@ def _mlp(weights: LayerWeights, x: jax.Array) -> jax.Array:
     return linear(swiglu(gate_up), weights.down, weights.down_bias)
 
 
+@partial(jax.jit, static_argnames="config")
+def _layer(
+    config: LlamaConfig,
+    weights: LayerWeights,
+    pool: KVPool,
+    x: jax.Array,
+    rope: tuple[jax.Array, jax.Array],
+    inputs: StepInputs,
+) -> tuple[jax.Array, KVPool]:
+    """One block. Jitted so that a program traces and lowers it once for all of its layers; XLA inlines
+    the calls, so the layers are still unrolled when they are compiled."""
+    with jax.named_scope("attention"):
+        normed = rms_norm(x, weights.input_norm, config.rms_norm_eps)
+        mixed, pool = _attention(config, weights, pool, normed, rope, inputs)
+        x = x + mixed
+    with jax.named_scope("mlp"):
+        x = x + _mlp(weights, rms_norm(x, weights.mlp_norm, config.rms_norm_eps))
+    return x, pool
+
+
 def forward(
     config: LlamaConfig, weights: LlamaWeights, state: ModelState, inputs: StepInputs
 ) -> tuple[jax.Array, ModelState]:
@@ -229,12 +250,7 @@ def forward(
     for index, (layer, pool) in enumerate(zip(weights.layers, state.layers, strict=True)):
         with jax.named_scope(f"layer_{index}"):
             assert isinstance(pool, KVPool)
-            with jax.named_scope("attention"):
-                normed = rms_norm(x, layer.input_norm, config.rms_norm_eps)
-                mixed, pool = _attention(config, layer, pool, normed, rope, inputs)
-                x = x + mixed
-            with jax.named_scope("mlp"):
-                x = x + _mlp(layer, rms_norm(x, layer.mlp_norm, config.rms_norm_eps))
+            x, pool = _layer(config, layer, pool, x, rope, inputs)
         pools.append(pool)
     with jax.named_scope("final_norm"):
         hidden = rms_norm(x, weights.norm, config.rms_norm_eps)
