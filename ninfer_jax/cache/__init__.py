@@ -1,0 +1,34 @@
+"""KV pages on the host: who holds them, what is in them, what may be reused. No jax."""
+
+from ninfer_jax.cache.allocator import Allocator
+from ninfer_jax.cache.base import CacheView, ContiguousCacheView, KVCache, PageCacheView, PageCounts
+from ninfer_jax.cache.contiguous import ContiguousCache
+from ninfer_jax.cache.page_cache import PageCache
+from ninfer_jax.cache.policy import Candidate, PrefixPolicy, ReusePath, RootOnlyPolicy, WholePagePolicy
+from ninfer_jax.cache.prefix import PrefixCache
+from ninfer_jax.cache.storage import Storage, pages_for
+from ninfer_jax.cache.table import Task, TaskTable
+from ninfer_jax.cache.transaction import ResourceTransaction, TransactionState
+
+__all__ = [
+    "Allocator",
+    "CacheView",
+    "Candidate",
+    "ContiguousCache",
+    "ContiguousCacheView",
+    "KVCache",
+    "PageCache",
+    "PageCacheView",
+    "PageCounts",
+    "PrefixCache",
+    "PrefixPolicy",
+    "ResourceTransaction",
+    "ReusePath",
+    "RootOnlyPolicy",
+    "Storage",
+    "Task",
+    "TaskTable",
+    "TransactionState",
+    "WholePagePolicy",
+    "pages_for",
+]

@@ -1,0 +1,94 @@
+"""Ending requests: resources first, then statistics, then the terminal event that wakes the caller."""
+
+from collections.abc import Sequence
+
+from ninfer_jax.engine.accounting import Detail, Phase
+from ninfer_jax.engine.board import Board
+from ninfer_jax.engine.request import EngineRequest, RequestState, local_failure
+from ninfer_jax.errors import NinferError
+from ninfer_jax.types import Failed, Finished
+
+
+class Settlement:
+    """The last steps of a request's life, at a boundary or when the whole engine stops."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._services = board.services
+
+    def settle_lanes(self) -> None:
+        """Free the lane, pages and slot of every row whose outcome is fixed, and tell its consumer."""
+        board, services = self._board, self._services
+        ended = board.in_state(RequestState.TERMINAL_PENDING)
+        for row in ended:
+            if row.admitted_at is not None:
+                services.executor.release(row.lane)
+            services.step("free")
+            if row.id in services.cache.tasks:  # an aborted transaction has freed it already
+                services.cache.free(row.id)
+            board.ledger.release(row.id)
+            board.lanes[row.lane] = None
+            if board.owner is row:
+                board.owner = None
+        if ended:
+            self.conclude(ended)
+
+    def conclude(self, ended: Sequence[EngineRequest]) -> None:
+        """Publish the outcomes of requests that hold nothing any more."""
+        board, services = self._board, self._services
+        now = services.now()
+        events = [_outcome(request, now) for request in ended]
+        for event in events:
+            if isinstance(event, Finished):
+                board.book.finished[event.reason] += 1
+            else:
+                board.book.counters.requests_failed += 1
+        since = services.clock.switch(Phase.ENGINE_MAINTENANCE)
+        board.publish()
+        services.clock.note(Detail.STATS_PUBLICATION, since)
+        for request, event in zip(ended, events, strict=True):
+            self._notify(request, event)
+
+    def abandon(self, more: Sequence[EngineRequest], error: NinferError) -> None:
+        """The engine stops: every live request and ``more`` (not accepted yet) fail, the host's books
+        are closed. The executor is left alone, it may be the one that broke."""
+        board = self._board
+        requests = [*board.live.values(), *more]
+        board.waiting.clear()
+        board.lanes = [None] * len(board.lanes)
+        board.owner = board.transaction = None
+        board.ledger.clear()
+        for task in list(self._services.cache.tasks):
+            self._services.cache.free(task.task_id)
+        board.book.counters.requests_failed += len(requests)
+        board.publish()
+        for request in requests:
+            self._notify(request, Failed(error))
+
+    def _notify(self, request: EngineRequest, event: Finished | Failed) -> None:
+        """The one terminal event of a request."""
+        request.state = RequestState.FINISHED
+        self._board.live.pop(request.id, None)
+        if isinstance(event, Finished):
+            self._services.observer.finished(request.spec, event)
+        else:
+            self._services.observer.failed(request.spec, event)
+        request.on_end()
+        request.deliver(event)
+
+
+def _outcome(request: EngineRequest, now: float) -> Finished | Failed:
+    if request.error is not None:
+        return Failed(request.error)
+    assert request.finish is not None
+    try:
+        summary = request.spec.session.summary()
+    except Exception as error:
+        return Failed(local_failure(error, "the output session"))
+    return Finished(
+        request.finish,
+        request.usage(summary.reasoning_tokens),
+        request.timings(now),
+        summary,
+        request.counters(now),
+    )

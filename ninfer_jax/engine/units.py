@@ -1,0 +1,170 @@
+"""The three units of work, each from submission to publication.
+
+A unit is one transaction a row: submit, wait, freeze the cancellations, then for every row preview ->
+model commit -> budget -> text commit -> event, in that order, so that the model's frontier, the counts
+and the text end at the same token. A cancelled row commits nothing; what its text session or its sink
+does wrong fails that row alone. Anything else that raises here is the engine's failure.
+"""
+
+from collections.abc import Sequence
+
+from ninfer_jax.engine.accounting import Phase
+from ninfer_jax.engine.board import Services
+from ninfer_jax.engine.request import EngineRequest, RequestState, local_failure
+from ninfer_jax.errors import EngineError
+from ninfer_jax.observe.counters import EngineCounters
+from ninfer_jax.types import Delta, FinishReason, Output, PrefillProgress, Preview
+
+
+class UnitRunner:
+    """Runs one unit at a time on the executor."""
+
+    def __init__(self, services: Services, counters: EngineCounters) -> None:
+        self._services = services
+        self._counters = counters
+
+    def prefill(self, row: EngineRequest) -> None:
+        """The owner's next chunk; the last one draws the first output token."""
+        prompt = row.spec.prompt
+        start = row.frontier
+        end = min(start + self._services.prefill_chunk, row.prompt_length)
+        end = next((split for split in row.splits if start < split < end), end)
+        is_last = end == row.prompt_length
+        sample = is_last and row.effective_output > 0
+        chunk = prompt.token_ids[start:end]
+        positions = [axis[start:end] for axis in prompt.positions] if prompt.positions else None
+
+        self._enter(Phase.PROGRAM_SUBMIT, "submit")
+        pending = self._services.executor.prefill(row.lane, chunk, start, positions=positions, sample=sample)
+        self._enter(Phase.DEVICE_WAIT, "wait")
+        tokens = pending.wait()
+        self._enter(Phase.PROGRAM_POST, "post")
+        produced = tokens.tolist() if sample else []
+        is_cancelled = row.cancel_requested
+        at = self._services.now()
+
+        self._enter(Phase.ENGINE_COMMIT_OUTPUT, "commit")
+        self._counters.prefill_units += 1
+        if is_cancelled:
+            row.flush_and_end(FinishReason.CANCELLED, at)
+            return
+        self._advance(row, chunk)
+        self._counters.computed_prefill_tokens += len(chunk)
+        row.computed_prefill_tokens += len(chunk)
+        row.publish(PrefillProgress(end, row.prompt_length, at))
+        if is_last and row.error is None:
+            row.prefilled_at = at
+            if not sample:
+                row.flush_and_end(row.limit_reason, at)
+            else:
+                self._counters.first_tokens += self._commit_output(row, produced, (), at)
+
+    def control(self, row: EngineRequest) -> None:
+        """Append forced tokens. The newest accepted token and all but the last forced one are written;
+        the last forced one becomes the newest, and the next decode round takes it from there."""
+        forced = row.forced
+        row.forced = ()
+        inputs = (row.last_token, *forced[:-1])
+        self._enter(Phase.PROGRAM_SUBMIT, "submit")
+        pending = self._services.executor.prefill(row.lane, inputs, row.frontier, is_output=True)
+        self._enter(Phase.DEVICE_WAIT, "wait")
+        pending.wait()
+        self._enter(Phase.PROGRAM_POST, "post")
+        is_cancelled = row.cancel_requested
+        at = self._services.now()
+
+        self._enter(Phase.ENGINE_COMMIT_OUTPUT, "commit")
+        self._counters.control_units += 1
+        if is_cancelled:
+            row.flush_and_end(FinishReason.CANCELLED, at)
+        else:
+            self._counters.committed_control_tokens += self._commit_output(row, forced, inputs, at)
+
+    def decode(self, rows: Sequence[EngineRequest]) -> None:
+        """One token for each of ``rows``, in one traversal."""
+        self._enter(Phase.PROGRAM_SUBMIT, "submit")
+        pending = self._services.executor.decode(
+            [row.lane for row in rows], [row.last_token for row in rows], [row.frontier for row in rows]
+        )
+        self._enter(Phase.DEVICE_WAIT, "wait")
+        tokens = pending.wait()
+        self._enter(Phase.PROGRAM_POST, "post")
+        produced = tokens.tolist()
+        cancelled = [row.cancel_requested for row in rows]
+        at = self._services.now()
+
+        self._enter(Phase.ENGINE_COMMIT_OUTPUT, "commit")
+        assert len(produced) == len(rows), "a decode round returned another number of rows"
+        committed = 0
+        for row, token, is_cancelled in zip(rows, produced, cancelled, strict=True):
+            if is_cancelled:
+                row.flush_and_end(FinishReason.CANCELLED, at)
+            else:
+                committed += self._commit_output(row, (token,), (row.last_token,), at)
+        self._counters.decode_rounds += 1
+        self._counters.decode_row_rounds += len(rows)
+        self._counters.committed_decode_tokens += committed
+        self._services.observer.round(len(rows), committed, at)
+
+    def _commit_output(
+        self, row: EngineRequest, produced: Sequence[int], inputs: Sequence[int], at: float
+    ) -> int:
+        """Take what the session accepts of ``produced``; returns how many tokens were committed.
+
+        ``inputs`` are the ids whose state the unit wrote, the first being the row's newest accepted
+        token; accepting ``n`` tokens commits ``n`` of them (prefill has committed its own already).
+        """
+        session = row.spec.session
+        try:
+            self._services.step("preview")
+            preview = session.preview(produced)
+            _check_preview(preview, len(produced))
+        except Exception as error:
+            row.fail(local_failure(error, "the output session"))
+            return 0
+        num = preview.accepted
+        accepted = tuple(produced[:num])
+        if inputs:
+            self._advance(row, inputs[:num])
+        row.last_token = accepted[-1]
+        row.completion_tokens += num
+        row.last_token_at = at
+        if row.first_token_at is None:
+            row.first_token_at = at
+        finish = preview.finish
+        if finish is None and row.remaining_output == 0:
+            finish = row.limit_reason
+
+        deltas: tuple[Delta, ...]
+        try:
+            self._services.step("session_commit")
+            deltas = session.commit(accepted)
+            if finish is not None:
+                deltas += session.finish(finish)
+        except Exception as error:
+            row.fail(local_failure(error, "the output session"))
+            return num
+        row.publish(Output(accepted, deltas, row.completion_tokens, at))
+        self._services.observer.output(row.spec, num, row.completion_tokens, at)
+        if finish is not None:
+            row.end(finish)
+        elif row.error is None:
+            row.forced = preview.force[: row.remaining_output]
+            row.state = RequestState.CONTROL_READY if row.forced else RequestState.DECODE_READY
+        return num
+
+    def _advance(self, row: EngineRequest, token_ids: Sequence[int]) -> None:
+        self._services.cache.advance(row.id, token_ids)
+        row.frontier += len(token_ids)
+
+    def _enter(self, phase: Phase, step: str) -> None:
+        self._services.clock.switch(phase)
+        self._services.step(step)
+
+
+def _check_preview(preview: Preview, num_produced: int) -> None:
+    is_short = preview.accepted < num_produced and preview.finish is None and not preview.force
+    if not 1 <= preview.accepted <= num_produced or is_short:
+        raise EngineError(
+            f"the output session accepted {preview.accepted} of {num_produced} tokens without finishing"
+        )

@@ -1,0 +1,286 @@
+"""Hand-computable stand-ins: a device whose KV pages hold the tokens themselves, and text-free sessions.
+
+The fake device draws each token as a function of the whole history it can read back from its pages.
+A page that holds anything but the right tokens therefore shows up as a wrong output token, and most
+mistakes are caught earlier, by an assertion at the unit that made them.
+"""
+
+import threading
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ninfer_jax.cache import ContiguousCache, KVCache, PageCache, RootOnlyPolicy, Storage, pages_for
+from ninfer_jax.config import NULL_PAGE, PAGE_SIZE, EngineConfig
+from ninfer_jax.engine.executor import LaneBinding
+from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.types import (
+    Admitted,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    ModelInfo,
+    Output,
+    OutputSummary,
+    PrefillProgress,
+    PreparedPrompt,
+    Preview,
+    SamplingParams,
+    TextDelta,
+)
+
+VOCAB = 1000
+
+
+def next_token(history: Sequence[int], seed: int = 0) -> int:
+    """What the fake device draws after ``history``."""
+    return zlib.crc32(array("i", history).tobytes(), seed) % VOCAB
+
+
+def expected_output(prompt: Sequence[int], num_tokens: int, seed: int = 0) -> list[int]:
+    """A lone run from nothing, by definition."""
+    history = list(prompt)
+    for _ in range(num_tokens):
+        history.append(next_token(history, seed))
+    return history[len(prompt) :]
+
+
+@dataclass
+class FakeLane:
+    binding: LaneBinding
+    history: list[int]
+    counted: list[int] = field(default_factory=list)
+    """Output tokens seen by the penalties."""
+
+
+class FakePending:
+    def __init__(self, tokens: list[int], before: Callable[[], None] | None = None) -> None:
+        self._tokens = tokens
+        self._before = before
+
+    def wait(self) -> NDArray[np.int32]:
+        if self._before is not None:
+            self._before()
+        return np.array(self._tokens, np.int32)
+
+
+class FakeExecutor:
+    """Implements ``Executor``. ``during_wait`` runs inside every ``Pending.wait``; ``rounds`` records
+    each unit as (name, lanes)."""
+
+    def __init__(self, num_lanes: int, num_pages: int) -> None:
+        self.num_lanes = num_lanes
+        self.pages: list[list[int]] = [[-1] * PAGE_SIZE for _ in range(num_pages + 1)]
+        self.lanes: dict[int, FakeLane] = {}
+        self.units: list[tuple[str, tuple[int, ...]]] = []
+        self.during_wait: Callable[[], None] | None = None
+
+    def bind(self, lane: int, binding: LaneBinding) -> None:
+        assert 0 <= lane < self.num_lanes, f"no lane {lane}"
+        assert lane not in self.lanes, f"lane {lane} is bound already"
+        assert NULL_PAGE not in binding.pages, "the null page belongs to nobody"
+        assert len(set(binding.pages)) == len(binding.pages), "a page twice in one table"
+        assert binding.start < binding.prompt_length, "a hit must leave a token to compute"
+        for other in self.lanes.values():
+            self._check_disjoint(binding, other.binding)
+        history = [self._read(binding.pages, ordinal) for ordinal in range(binding.start)]
+        assert -1 not in history, "reused a page that was never written"
+        self.lanes[lane] = FakeLane(binding, history)
+
+    @staticmethod
+    def _check_disjoint(one: LaneBinding, other: LaneBinding) -> None:
+        """What either writes, the other must not hold at all."""
+        assert not set(one.pages[one.start // PAGE_SIZE :]) & set(other.pages), "a new page is held"
+        # ``other`` may have published pages that ``one`` shares, but only ones it has filled.
+
+    def release(self, lane: int) -> None:
+        del self.lanes[lane]
+
+    def prefill(
+        self,
+        lane: int,
+        token_ids: Sequence[int],
+        start: int,
+        *,
+        positions: Sequence[Sequence[int]] | None = None,
+        is_output: bool = False,
+        sample: bool = False,
+    ) -> FakePending:
+        assert len(token_ids) > 0, "an empty unit makes no progress"
+        state = self.lanes[lane]
+        self.units.append(("control" if is_output else "prefill", (lane,)))
+        for offset, token in enumerate(token_ids):
+            self._write(lane, token, start + offset)
+        if is_output:
+            state.counted.extend(token_ids)
+        self._check_lane(lane)
+        return FakePending([self._draw(state)] if sample else [], self.during_wait)
+
+    def decode(self, lanes: Sequence[int], token_ids: Sequence[int], frontiers: Sequence[int]) -> FakePending:
+        assert 0 < len(lanes) <= self.num_lanes, "an empty round"
+        assert len(set(lanes)) == len(lanes) == len(token_ids) == len(frontiers)
+        self.units.append(("decode", tuple(lanes)))
+        drawn = []
+        for lane, token, frontier in zip(lanes, token_ids, frontiers, strict=True):
+            self._write(lane, token, frontier)
+            self._check_lane(lane)
+            self.lanes[lane].counted.append(token)
+            drawn.append(self._draw(self.lanes[lane]))
+        return FakePending(drawn, self.during_wait)
+
+    def copy_page(self, source: int, destination: int) -> None:
+        self.pages[destination] = list(self.pages[source])
+
+    def _read(self, pages: Sequence[int], ordinal: int) -> int:
+        return self.pages[pages[ordinal // PAGE_SIZE]][ordinal % PAGE_SIZE]
+
+    def _write(self, lane: int, token: int, ordinal: int) -> None:
+        state = self.lanes[lane]
+        assert ordinal == len(state.history), f"lane {lane}: wrote {ordinal}, not {len(state.history)}"
+        assert ordinal >= state.binding.start, "wrote below the reused prefix"
+        page = state.binding.pages[ordinal // PAGE_SIZE]
+        holders = [other for other, held in self.lanes.items() if page in held.binding.pages]
+        assert holders == [lane], f"page {page} is written by lane {lane} and held by {holders}"
+        self.pages[page][ordinal % PAGE_SIZE] = token
+        state.history.append(token)
+
+    def _check_lane(self, lane: int) -> None:
+        """Everything that attention would read is what the lane wrote or reused."""
+        state = self.lanes[lane]
+        for index in range(pages_for(len(state.history))):
+            block = state.history[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
+            page = self.pages[state.binding.pages[index]]
+            assert page[: len(block)] == block, f"lane {lane}: page {index} was overwritten"
+
+    @staticmethod
+    def _draw(state: FakeLane) -> int:
+        return next_token(state.history, state.binding.sampling.seed)
+
+
+class FakeSession:
+    """An output session over bare numbers. ``stop_after`` ends with STOP at that output token;
+    ``forces`` maps a number of committed output tokens to ids to append there."""
+
+    def __init__(self, stop_after: int | None = None, forces: dict[int, tuple[int, ...]] | None = None):
+        self.stop_after = stop_after
+        self.forces = dict(forces or {})
+        self.committed: list[int] = []
+        self.finished: list[FinishReason] = []
+
+    def preview(self, token_ids: Sequence[int]) -> Preview:
+        for index in range(1, len(token_ids) + 1):
+            count = len(self.committed) + index
+            if count == self.stop_after:
+                return Preview(index, FinishReason.STOP)
+            if count in self.forces:
+                return Preview(index, force=self.forces[count])
+        return Preview(len(token_ids))
+
+    def commit(self, token_ids: Sequence[int]) -> tuple[Delta, ...]:
+        assert not self.finished, "committed after the end"
+        self.committed.extend(token_ids)
+        return (TextDelta("content", " ".join(map(str, token_ids))),)
+
+    def finish(self, reason: FinishReason) -> tuple[Delta, ...]:
+        self.finished.append(reason)
+        return ()
+
+    def summary(self) -> OutputSummary:
+        return OutputSummary()
+
+
+class Recorder:
+    """An event sink that keeps everything and checks the order of what one request is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.done = threading.Event()
+
+    def __call__(self, event: Event) -> None:
+        assert self.terminal is None, f"{event} after the terminal event"
+        self.events.append(event)
+        if isinstance(event, Finished | Failed):
+            self.done.set()
+
+    @property
+    def terminal(self) -> Finished | Failed | None:
+        last = self.events[-1] if self.events else None
+        return last if isinstance(last, Finished | Failed) else None
+
+    @property
+    def finished(self) -> Finished:
+        assert isinstance(self.terminal, Finished), self.terminal
+        return self.terminal
+
+    @property
+    def failed(self) -> Failed:
+        assert isinstance(self.terminal, Failed), self.terminal
+        return self.terminal
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for event in self.events if isinstance(event, Output) for token in event.token_ids]
+
+    @property
+    def admitted(self) -> list[Admitted]:
+        return [event for event in self.events if isinstance(event, Admitted)]
+
+    @property
+    def progress(self) -> list[PrefillProgress]:
+        return [event for event in self.events if isinstance(event, PrefillProgress)]
+
+    def wait(self, timeout: float = 10.0) -> "Recorder":
+        assert self.done.wait(timeout), "no terminal event"
+        return self
+
+
+def fake_storage(num_pages: int) -> Storage:
+    return Storage(num_layers=1, num_pages=num_pages, num_kv_heads=1, head_dim=1, dtype="int32", itemsize=4)
+
+
+def fake_cache(config: EngineConfig) -> KVCache:
+    """The cache that a server would build for ``config``, for a pure-attention model."""
+    if config.cache_layout == "contiguous":
+        region = pages_for(config.max_context)
+        return ContiguousCache(fake_storage(region * config.max_concurrency), config.max_concurrency)
+    policy = None if config.prefix_reuse else RootOnlyPolicy()
+    return PageCache(fake_storage(pages_for(config.kv_capacity)), policy)
+
+
+def fake_info(config: EngineConfig) -> ModelInfo:
+    return ModelInfo("fake", config.max_context, VOCAB, "fake", 0)
+
+
+def fake_engine(config: EngineConfig, *, start: bool = True, **options: object) -> HostEngine:
+    """A real engine over a fake device. ``engine.executor`` and ``engine.cache`` are reachable through
+    ``engine.scheduler.services``."""
+    cache = fake_cache(config)
+    executor = FakeExecutor(config.max_concurrency, cache.capacity)
+    engine = HostEngine(fake_info(config), executor, cache, config, check_when_idle=True, **options)  # type: ignore[arg-type]
+    if start:
+        engine.start()
+    return engine
+
+
+def fake_request(
+    prompt: Sequence[int],
+    max_output_tokens: int,
+    *,
+    session: FakeSession | None = None,
+    seed: int = 0,
+    request_id: str = "r",
+) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=request_id,
+        prompt=PreparedPrompt(tuple(prompt)),
+        sampling=SamplingParams(seed=seed),
+        max_output_tokens=max_output_tokens,
+        session=session or FakeSession(),
+    )
