@@ -2,6 +2,7 @@
 
     NinferError
     ├── ConfigError                    a flag or an environment value is wrong (exit 2, before loading)
+    ├── ListenError                    the address cannot be listened on (exit 1)
     ├── ModelLoadError                 an artifact, checkpoint or GGUF file cannot be served
     │   ├── UnsupportedModelError      known format, but an architecture or option we do not implement
     │   └── CorruptModelError          missing, mis-shaped, left-over or non-finite tensors, bad hash
@@ -12,6 +13,9 @@
     │   ├── InvalidMediaError          media source, bytes or decoded content
     │   ├── ContextLengthExceededError the prompt does not fit the context
     │   ├── ModelNotFoundError         HTTP 404
+    │   ├── RouteNotFoundError         HTTP 404, no such path
+    │   ├── MethodNotAllowedError      HTTP 405
+    │   ├── AuthenticationError        HTTP 401, a missing or wrong key
     │   └── RequestTooLargeError       HTTP 413, the raw body
     ├── CapacityError                  try again later
     │   ├── ServerOverloadedError      every lifetime slot is taken (429; 529 on Messages)
@@ -39,6 +43,10 @@ class NinferError(Exception):
 
 class ConfigError(NinferError):
     code = "invalid_configuration"
+
+
+class ListenError(NinferError):
+    code = "cannot_listen"
 
 
 class ModelLoadError(NinferError):
@@ -79,6 +87,18 @@ class ContextLengthExceededError(RequestError):
 
 class ModelNotFoundError(RequestError):
     code = "model_not_found"
+
+
+class RouteNotFoundError(RequestError):
+    code = "not_found"
+
+
+class MethodNotAllowedError(RequestError):
+    code = "method_not_allowed"
+
+
+class AuthenticationError(RequestError):
+    code = "invalid_api_key"
 
 
 class RequestTooLargeError(RequestError):

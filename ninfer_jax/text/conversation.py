@@ -80,3 +80,5 @@ class Conversation:
     reasoning_effort: str | None = None
     continue_final_turn: bool = False
     """The last turn is an assistant prefill: generation continues its text."""
+    implicit_breakpoint: bool = True
+    """Besides the marked boundaries, the end of the content may be kept for later requests."""
