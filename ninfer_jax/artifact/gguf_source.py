@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ninfer_jax.artifact.gguf_config import MODEL_TYPES, config_from_metadata
 from ninfer_jax.artifact.gguf_file import GGUFFile
 from ninfer_jax.artifact.gguf_text import text_resources
-from ninfer_jax.artifact.source import SourceKind, TensorInfo
+from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
 from ninfer_jax.errors import UnsupportedModelError
 
 _TOP_LEVEL = {
@@ -38,6 +38,8 @@ _BLOCK = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+QUANTISATION = re.compile(r"[.-](i?q\d\w*|bf16|f16|f32|fp16|fp32)$", re.IGNORECASE)
+GENERIC_NAMES = ("model", "ggml-model", "unsloth")
 ROPE_FACTORS = "rope_freqs.weight"
 """Not a weight: Llama 3's rope scaling, folded into the configuration."""
 
@@ -76,8 +78,11 @@ class GGUFSource:
 
     @property
     def model_id(self) -> str:
-        name = str(self._file.metadata.get("general.name") or self.path.stem)
-        return re.sub(r"\s+", "-", name.strip())
+        """The file's name without its quantisation; ``general.name``, which converters often fill with
+        training notes, only where the file's name says nothing."""
+        stem = QUANTISATION.sub("", self.path.stem)
+        name = self._file.metadata.get("general.name") or stem
+        return re.sub(r"\s+", "-", str(name).strip()) if stem.lower() in GENERIC_NAMES else stem
 
     @cached_property
     def resources(self) -> Mapping[str, bytes]:
@@ -87,6 +92,10 @@ class GGUFSource:
     def tensors(self) -> Mapping[str, TensorInfo]:
         found = {name: self._file.tensors[gguf] for name, gguf in self._gguf_names.items()}
         return {name: TensorInfo(t.shape, t.type.name, t.nbytes) for name, t in found.items()}
+
+    @property
+    def formats(self) -> Mapping[str, int]:
+        return count_formats(self.tensors)
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         rows: slice | NDArray[np.intp] = slice(start, stop)

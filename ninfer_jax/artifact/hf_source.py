@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ninfer_jax.artifact.frontend import RESOURCES, TOKENIZERS
 from ninfer_jax.artifact.safetensors_file import SafetensorsFile
-from ninfer_jax.artifact.source import SourceKind, TensorInfo
+from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
 from ninfer_jax.errors import CorruptModelError, ModelLoadError, UnsupportedModelError
 
 INDEX = "model.safetensors.index.json"
@@ -64,6 +64,10 @@ class HuggingFaceSource:
             for name, tensor in stored.items()
             if not (name.endswith(SCALE_SUFFIX) and name.removesuffix(SCALE_SUFFIX) in stored)
         }
+
+    @property
+    def formats(self) -> Mapping[str, int]:
+        return count_formats(self.tensors)
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         rows = self._files[name].rows(name, start, stop)

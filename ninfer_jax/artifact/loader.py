@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ninfer_jax.artifact.assemble import BF16, Progress, check_names, load_weights, no_progress
+from ninfer_jax.artifact.container import Artifact, is_artifact
 from ninfer_jax.artifact.frontend import Frontend, GenerationDefaults
 from ninfer_jax.artifact.gguf_file import MAGIC
 from ninfer_jax.artifact.gguf_source import GGUFSource
@@ -67,33 +68,41 @@ def load(
     ``weights`` None takes what the device is best at: int8 on CPU, bfloat16 elsewhere.
     Raises ModelLoadError or one of its kinds, naming the tensor, member or file at fault.
     """
-    source = open_source(Path(path))
-    module = architecture(source.config)
-    config = module.parse_config(source.config)
+    checkpoint = open_checkpoint(Path(path))
+    module = architecture(checkpoint.config)
+    config = module.parse_config(checkpoint.config)
     specs = module.abstract(config)
-    check_names(spec_leaves(specs), source.tensors)
-    frontend = Frontend(source.resources)
-    generation = frontend.generation(source.config)
-    weight_format = weights or default_weights()
-    tree = load_weights(source, specs, weight_format, activation_dtype(weight_format), progress=progress)
+    frontend = Frontend(checkpoint.resources)
+    generation = frontend.generation(checkpoint.config)
+    if isinstance(checkpoint, Artifact):
+        weight_format = weights or _default_for(checkpoint)
+        tree = _restore(checkpoint, specs, weight_format)
+    else:
+        weight_format = weights or default_weights()
+        check_names(spec_leaves(specs), checkpoint.tensors)
+        tree = load_weights(
+            checkpoint, specs, weight_format, activation_dtype(weight_format), progress=progress
+        )
     return LoadedModel(
-        identity=Identity(model_id or source.model_id, config.model_type),
+        identity=Identity(model_id or checkpoint.model_id, config.model_type),
         architecture=module,
         config=config,
-        hf_config=source.config,
+        hf_config=checkpoint.config,
         weights=tree,
         weight_format=weight_format,
         frontend=frontend,
         generation=generation,
-        source=describe(source),
+        source=SourceDescription(checkpoint.kind, str(checkpoint.path), checkpoint.formats),
         num_parameters=num_parameters(specs),
         weight_bytes=sum(array.nbytes for array in jax.tree.leaves(tree)),
     )
 
 
-def open_source(path: Path) -> Source:
-    """The checkpoint at ``path``, opened and checked as far as its headers go."""
+def open_checkpoint(path: Path) -> Source | Artifact:
+    """What is at ``path``, opened and checked as far as its headers go."""
     if path.is_dir():
+        if is_artifact(path):
+            return Artifact(path)
         if (path / "config.json").is_file():
             return HuggingFaceSource(path)
         raise ModelLoadError(f"{path}: neither a config.json nor a ninfer.json is in this folder")
@@ -115,8 +124,20 @@ def activation_dtype(weight_format: WeightFormat) -> np.dtype[Any]:
     return np.dtype(np.float32) if wide else BF16
 
 
-def describe(source: Source) -> SourceDescription:
-    formats: dict[str, int] = {}
-    for tensor in source.tensors.values():
-        formats[tensor.format] = formats.get(tensor.format, 0) + 1
-    return SourceDescription(source.kind, str(source.path), formats)
+def _default_for(artifact: Artifact) -> WeightFormat:
+    """Stored int8 stays int8; anything wider becomes what the device is best at."""
+    return "int8" if artifact.manifest.weight_format == "int8" else default_weights()
+
+
+def _restore(artifact: Artifact, specs: Weights, weight_format: WeightFormat) -> Weights:
+    from ninfer_jax.artifact.stored_weights import restore_weights  # Orbax takes half a second to import
+
+    artifact.verify_weights()
+    return restore_weights(
+        artifact.weights_path,
+        specs,
+        artifact.manifest.tensors,
+        artifact.manifest.weight_format,
+        weight_format,
+        activation_dtype(weight_format),
+    )

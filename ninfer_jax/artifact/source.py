@@ -4,6 +4,7 @@ Every source speaks Hugging Face: a ``config.json`` mapping and tensors under th
 and layouts. ``weights.py`` turns it into a model's weight tree; nothing else reads tensors.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ class Source(Protocol):
         ...
 
     @property
+    def formats(self) -> Mapping[str, int]:
+        """How many tensors are stored in each format."""
+        ...
+
+    @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every weight tensor by Hugging Face name; also those that no model will ask for."""
         ...
@@ -54,3 +60,8 @@ class Source(Protocol):
         Safe to call from several threads. Raises CorruptModelError naming the tensor.
         """
         ...
+
+
+def count_formats(tensors: Mapping[str, TensorInfo]) -> dict[str, int]:
+    """How many tensors have each format, most frequent first."""
+    return dict(Counter(tensor.format for tensor in tensors.values()).most_common())

@@ -113,16 +113,32 @@ def test_text_resources(tmp_path: Path) -> None:
         tmp_path / "m.gguf", hf_config, checkpoints.tensors(hf_config), metadata=metadata
     )
     model = load(path)
-    assert model.identity.model_id == "Tiny-Model"
     assert model.frontend.chat_template == checkpoints.TEMPLATE
     assert model.generation.eos_token_ids == (2, 0)  # the declared end first, then <|endoftext|>
     assert model.generation.temperature == 0.5
-    tokenizer = json.loads(model.frontend.resources["tokenizer.gguf.json"])
+    tokenizer = json.loads(model.frontend.resources["gguf_tokenizer.json"])
     assert tokenizer["tokens"][:3] == ["<|endoftext|>", "<s>", "<|im_end|>"]
     assert (tokenizer["model"], tokenizer["pre"], tokenizer["merges"]) == ("gpt2", "smollm", ["t 3", "t 4"])
     assert (tokenizer["bos_token_id"], tokenizer["eos_token_id"]) == (1, 2)
     assert tokenizer["add_bos_token"] is False
-    assert tokenizer["unk_token_id"] is None
+    assert "unknown_token_id" not in tokenizer
+
+
+@pytest.mark.parametrize(
+    ("file", "model_id"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
+        ("qwen2.5-0.5b-instruct-q4_k_m.gguf", "qwen2.5-0.5b-instruct"),
+        ("Llama-3.2-1B-f16.gguf", "Llama-3.2-1B"),
+        ("my.model.gguf", "my.model"),
+        ("model.gguf", "Tiny-Model"),
+        ("ggml-model-Q8_0.gguf", "Tiny-Model"),
+    ],
+)
+def test_model_id(tmp_path: Path, file: str, model_id: str) -> None:
+    hf_config = checkpoints.config()
+    path = checkpoints.write_gguf(tmp_path / file, hf_config, checkpoints.tensors(hf_config))
+    assert GGUFSource(path).model_id == model_id
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Writing artifacts. An artifact appears under its name whole, or not at all.
+
+Everything is written to a hidden sibling (``.NAME.ninfer.partial``, locked while it is in use), flushed
+to disk, and renamed. What a killed run leaves is that sibling: it has no manifest until it is complete,
+so nothing loads it, and the next run to the same name replaces it.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from ninfer_jax import __version__
+from ninfer_jax.artifact.assemble import Progress, check_names, load_weights, no_progress
+from ninfer_jax.artifact.container import (
+    FRONTEND,
+    MANIFEST,
+    WEIGHTS,
+    Manifest,
+    file_entries,
+    list_files,
+)
+from ninfer_jax.artifact.source import Source
+from ninfer_jax.artifact.stored_weights import save_weights, tensor_table
+from ninfer_jax.config import WeightFormat
+from ninfer_jax.errors import ConfigError
+from ninfer_jax.models.registry import architecture
+from ninfer_jax.models.weights import num_parameters, spec_leaves
+
+SUFFIX = ".ninfer"
+
+
+def convert(
+    source: Source,
+    out: Path,
+    weight_format: WeightFormat,
+    *,
+    model_id: str | None = None,
+    force: bool = False,
+    progress: Progress = no_progress,
+    stage: Callable[[str], None] = lambda _: None,
+) -> Manifest:
+    """Write ``source`` as an artifact. Needs host memory for the weights in their new format.
+
+    ``stage`` hears what begins (``read``, ``write``, ``hash``, ``sync``); ``progress`` counts the first.
+
+    Raises ConfigError where ``out`` is no place for an artifact, or is taken and not ``force``d;
+    ModelLoadError for what ``load`` would refuse.
+    """
+    _check_out(out, force)
+    module = architecture(source.config)
+    specs = module.abstract(module.parse_config(source.config))
+    check_names(spec_leaves(specs), source.tensors)
+    with _partial_folder(out) as partial:
+        stage("read")
+        tree = load_weights(
+            source, specs, weight_format, np.float32, place=lambda leaf: leaf, progress=progress
+        )
+        stage("write")
+        save_weights(partial / WEIGHTS, specs, tree)
+        _write_resources(partial / FRONTEND, source.resources)
+        stage("hash")
+        manifest = Manifest(
+            model_id=model_id or source.model_id,
+            config=source.config,
+            weight_format=weight_format,
+            num_parameters=num_parameters(specs),
+            tensors=tensor_table(specs, weight_format),
+            files=file_entries(partial, list_files(partial, FRONTEND) + list_files(partial, WEIGHTS)),
+            created_by=f"ninfer-jax {__version__}",
+            source={"kind": source.kind, "name": source.path.name, "formats": dict(source.formats)},
+        )
+        (partial / MANIFEST).write_bytes(manifest.to_json())
+        stage("sync")
+        _sync(partial)
+        _publish(partial, out)
+    return manifest
+
+
+def _check_out(out: Path, force: bool) -> None:
+    if out.suffix != SUFFIX:
+        raise ConfigError(f"{out}: the name of an artifact ends in {SUFFIX}", field="OUT")
+    if not out.parent.is_dir():
+        raise ConfigError(f"{out}: there is no folder {out.parent}", field="OUT")
+    if not out.exists():
+        return
+    if not force:
+        raise ConfigError(f"{out} exists; --force replaces it", field="OUT")
+    if not (out / MANIFEST).is_file():
+        raise ConfigError(f"{out} is not an artifact; it is not replaced even with --force", field="OUT")
+
+
+@contextmanager
+def _partial_folder(out: Path) -> Iterator[Path]:
+    """An empty locked folder beside ``out``; gone afterwards unless it was renamed."""
+    partial = out.parent / f".{out.name}.partial"
+    partial.mkdir(exist_ok=True)
+    lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another convert is writing {out}", field="OUT") from error
+        if not partial.is_dir() or not os.path.samestat(os.fstat(lock), partial.stat()):
+            raise ConfigError(f"another convert has just written {out}", field="OUT")
+        _empty(partial)
+        try:
+            yield partial
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _write_resources(folder: Path, resources: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for name, data in resources.items():
+        (folder / name).write_bytes(data)
+
+
+def _sync(folder: Path) -> None:
+    """Flush every file and folder below, so that the rename cannot overtake the data."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _publish(partial: Path, out: Path) -> None:
+    """Rename into place. A replaced artifact steps aside first: a full folder cannot be renamed over."""
+    replaced = out.parent / f".{out.name}.replaced"
+    shutil.rmtree(replaced, ignore_errors=True)
+    if out.exists():
+        out.rename(replaced)
+    partial.rename(out)
+    parent = os.open(out.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    shutil.rmtree(replaced, ignore_errors=True)
