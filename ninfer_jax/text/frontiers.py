@@ -1,0 +1,122 @@
+"""Places in a prompt where a later request may branch off, as exact token prefixes.
+
+Each is a character offset in the rendered text, found by rendering a shorter conversation up to a probe
+word. It is accepted only if the text so far is an exact prefix of the prompt's, and its tokens of the
+prompt's tokens. Frontiers are advice to the cache: what cannot be proven is left out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ninfer_jax.errors import RequestError
+from ninfer_jax.text.conversation import Conversation, TextPart, Turn
+from ninfer_jax.text.json_text import dump_json
+from ninfer_jax.text.rendering import ConversationRenderer
+from ninfer_jax.text.segments import EncodedText, SegmentEncoder
+from ninfer_jax.types import CacheFrontier
+
+MAX_CLIENT_MARKERS = 4
+"""The latest ones count; each costs a rendering."""
+
+_PROBE = "q7probe"
+
+
+class FrontierFinder:
+    """Finds the frontiers of one rendered conversation."""
+
+    def __init__(
+        self, renderer: ConversationRenderer, conversation: Conversation, text: str, *, keeps_reasoning: bool
+    ) -> None:
+        self._renderer = renderer
+        self._conversation = replace(conversation, continue_final_turn=False)
+        self._turns = tuple(conversation.turns)
+        self._answered = self._turns[:-1] if conversation.continue_final_turn else self._turns
+        self._text = text
+        self._keeps_reasoning = keeps_reasoning
+
+    def find(self, encoder: SegmentEncoder, encoded: EncodedText) -> tuple[CacheFrontier, ...]:
+        """In order of position; several kinds may share one."""
+        found: set[CacheFrontier] = set()
+        for kind, offset in self._offsets():
+            position = encoder.position_of(encoded, offset) if offset else None
+            if position is not None and 0 < position < len(encoded.token_ids):
+                found.add(CacheFrontier(position, kind))
+        return tuple(sorted(found, key=lambda frontier: (frontier.position, frontier.kind)))
+
+    def _offsets(self) -> Iterator[tuple[str, int | None]]:
+        if self._keeps_reasoning:
+            yield "response_replay", self._after(self._answered)
+        else:  # closing the turn will re-render everything from its first answer on
+            yield "turn_closure", self._after(_through_last_query(self._answered))
+        leading = tuple(turn for turn in self._turns[:1] if turn.role in ("system", "developer"))
+        probe = Turn("user", (TextPart(_PROBE),))
+        if leading or self._conversation.tools:
+            yield "system_end", self._before_probe((*leading, probe), whole_turn=True)
+        if self._conversation.tools:
+            before_system = self._before_probe((Turn("system", probe.parts), Turn("user", (TextPart("."),))))
+            yield "tools_end", before_system or self._tools_end(len(self._conversation.tools) - 1)
+        yield from (("client_marker", offset) for offset in self._marked())
+
+    def _marked(self) -> Iterator[int | None]:
+        markers = [("tool", i, 0) for i, tool in enumerate(self._conversation.tools) if tool.breakpoint]
+        for i, turn in enumerate(self._turns):
+            markers += [("part", i, j) for j, part in enumerate(turn.parts) if part.breakpoint]
+            markers += [("call", i, j) for j, call in enumerate(turn.tool_calls) if call.breakpoint]
+        for what, i, j in markers[-MAX_CLIENT_MARKERS:]:
+            if what == "tool":
+                yield self._tools_end(i)
+                continue
+            turn = self._turns[i]
+            if what == "call":
+                cut = replace(turn, tool_calls=turn.tool_calls[: j + 1])
+                yield self._common((*self._turns[:i], cut))
+            else:
+                part = turn.parts[j]
+                words = part.text.rstrip() if isinstance(part, TextPart) else ""
+                cut = replace(turn, parts=(*turn.parts[:j], TextPart(words + _PROBE)), tool_calls=())
+                yield self._before_probe((*self._turns[:i], cut))
+
+    def _tools_end(self, index: int) -> int | None:
+        definition = dump_json(self._conversation.tools[index].definition)
+        at = self._text.find(definition)
+        return at + len(definition) if at >= 0 else None
+
+    def _after(self, turns: tuple[Turn, ...]) -> int | None:
+        """The end of these turns, where the prompt goes on differently."""
+        rendered = self._render(turns)
+        return len(rendered) if rendered and self._text.startswith(rendered) else None
+
+    def _before_probe(self, turns: tuple[Turn, ...], *, whole_turn: bool = False) -> int | None:
+        """Where the prompt may leave these turns: at the probe, or at the opening of the probe's turn."""
+        rendered = self._render(turns) or ""
+        end = rendered.rfind(_PROBE)
+        if whole_turn:
+            end = rendered.rfind("<|", 0, max(end, 0))
+        return end if end > 0 and self._text.startswith(rendered[:end]) else None
+
+    def _common(self, turns: tuple[Turn, ...]) -> int | None:
+        rendered = self._render(turns) or ""
+        low, high = 0, min(len(rendered), len(self._text))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._text.startswith(rendered[:middle]):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _render(self, turns: tuple[Turn, ...]) -> str | None:
+        if not turns:
+            return None
+        try:
+            return self._renderer.render(replace(self._conversation, turns=turns), generation=False)
+        except RequestError:
+            return None
+
+
+def _through_last_query(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Up to the last turn in which a user says something."""
+    for index in range(len(turns) - 1, -1, -1):
+        if turns[index].role == "user":
+            return turns[: index + 1]
+    return ()
