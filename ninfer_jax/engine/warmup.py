@@ -25,7 +25,13 @@ Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (programs ready, programs in all), on the thread that warms up."""
 
-CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+CACHE_DIRECTORY = "jax_compilation_cache_dir"
+CACHE_SETTINGS: Mapping[str, Any] = {
+    CACHE_DIRECTORY: None,
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+"""jax's options, with what we set; None is the directory chosen at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +45,13 @@ class CompiledPrograms:
 
 
 def enable_compilation_cache() -> Path:
-    """Keep compiled programs on disk: in the directory that jax's own variable names, else under
-    ``~/.cache/ninfer-jax/xla``. Returns the directory."""
-    configured = os.environ.get(CACHE_VARIABLE)
-    directory = Path(configured) if configured else Path.home() / ".cache" / "ninfer-jax" / "xla"
+    """Keep every compiled program on disk: in the directory that jax was told (its option, or
+    ``$JAX_COMPILATION_CACHE_DIR``), else ``$XDG_CACHE_HOME/ninfer-jax/xla``. Returns the directory."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    directory = Path(getattr(jax.config, CACHE_DIRECTORY) or Path(base) / "ninfer-jax" / "xla")
     directory.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "jax_compilation_cache_dir": str(directory),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": 0,
-    }
-    for name, value in settings.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    for name, value in CACHE_SETTINGS.items():
+        jax.config.update(name, str(directory) if value is None else value)  # type: ignore[no-untyped-call]
     return directory
 
 
