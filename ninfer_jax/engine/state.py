@@ -4,12 +4,12 @@ Letters: C lanes (= state slots), L pages of a block table, V vocabulary, P page
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
+from jax.typing import DTypeLike
 
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.sampling import SamplingRows
@@ -54,19 +54,10 @@ class LaneTable(NamedTuple):
         )
 
 
-def activation_dtype(platform: str) -> np.dtype[Any]:
-    """Of hidden states: float32 on CPU, where bfloat16 arithmetic is emulated."""
-    return np.dtype(np.float32) if platform == "cpu" else np.dtype(ml_dtypes.bfloat16)
-
-
-def kv_dtype(platform: str) -> np.dtype[Any]:
-    """Of KV pools: float32 on CPU, where an update of a bfloat16 pool converts all of it."""
-    return np.dtype(np.float32) if platform == "cpu" else np.dtype(ml_dtypes.bfloat16)
-
-
-def allocate(config: ModelConfig, num_pages: int, num_lanes: int, platform: str) -> EngineState:
-    """Zeroed state for ``num_pages`` pages (the null page included) and ``num_lanes`` lanes."""
+def allocate(config: ModelConfig, num_pages: int, num_lanes: int, dtype: DTypeLike) -> EngineState:
+    """Zeroed state for ``num_pages`` pages (the null page included) and ``num_lanes`` lanes. ``dtype``
+    is that of activations and KV: float32 on CPU, where an update of a bfloat16 pool converts it whole."""
     return EngineState(
-        model=allocate_state(config, num_pages, num_lanes, kv_dtype(platform), activation_dtype(platform)),
+        model=allocate_state(config, num_pages, num_lanes, dtype, dtype),
         counts=jnp.zeros((num_lanes, config.vocab_size), jnp.int32),
     )

@@ -3,6 +3,7 @@
 from functools import cache
 
 import jax
+import numpy as np
 
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.programs import ProgramSpec
@@ -46,7 +47,7 @@ def weights() -> Weights:
 
 
 def new_state():
-    return allocate(CONFIG, NUM_PAGES, NUM_LANES, "cpu")
+    return allocate(CONFIG, NUM_PAGES, NUM_LANES, np.float32)
 
 
 @cache

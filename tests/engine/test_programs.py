@@ -21,7 +21,7 @@ NUM_PAGES = 1013
 
 @cache
 def compiled(name: str):
-    state = jax.eval_shape(lambda: allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, "cpu"))
+    state = jax.eval_shape(lambda: allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, np.float32))
     table = LaneTable.of([None] * cases.NUM_LANES, cases.PAGES_PER_LANE)
     if name == "reset_lane":
         return programs.reset_lane.lower(state, np.int32(0)).compile()
@@ -39,7 +39,7 @@ def compiled(name: str):
 @pytest.mark.parametrize("name", ["prefill_chunk", "decode_round", "reset_lane", "copy_page"])
 def test_the_donated_state_is_updated_in_place(name):
     program = compiled(name)
-    state = allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, "cpu")
+    state = allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, np.float32)
     num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     memory = program.memory_analysis()
     assert memory.alias_size_in_bytes == num_bytes

@@ -22,7 +22,7 @@ def full_forward_greedy(prompt: list[int], num_tokens: int) -> list[int]:
 
     @jax.jit
     def last_logits(tokens, length):
-        state = engine_state.allocate(cases.CONFIG, 1 + cases.PAGES_PER_LANE, 1, "cpu")
+        state = engine_state.allocate(cases.CONFIG, 1 + cases.PAGES_PER_LANE, 1, np.float32)
         inputs = StepInputs(
             tokens=tokens[None],
             positions=jnp.arange(tokens.shape[0])[None, None],

@@ -1,0 +1,117 @@
+"""Assembly: from a loaded model and a configuration to a warm engine. Server and library share it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ninfer_jax.artifact.loader import LoadedModel, activation_dtype
+from ninfer_jax.cache import (
+    ContiguousCache,
+    KVCache,
+    PageCache,
+    PrefixPolicy,
+    RootOnlyPolicy,
+    Storage,
+    WholePagePolicy,
+    pages_for,
+)
+from ninfer_jax.config import EngineConfig
+from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.engine.observer import EngineObserver
+from ninfer_jax.engine.programs import ProgramSpec
+from ninfer_jax.engine.runner import DeviceRunner
+from ninfer_jax.engine.sampling import SamplingPipeline
+from ninfer_jax.engine.shapes import ShapeLadder
+from ninfer_jax.engine.state import LaneTable, allocate
+from ninfer_jax.engine.warmup import Progress, compile_programs, enable_compilation_cache
+from ninfer_jax.errors import ConfigError
+from ninfer_jax.models.base import LayerKind, ModelConfig
+from ninfer_jax.types import ModelInfo
+
+
+def build_engine(
+    model: LoadedModel,
+    config: EngineConfig,
+    *,
+    observer: EngineObserver | None = None,
+    on_failure: Callable[[BaseException], None] | None = None,
+    progress: Progress | None = None,
+) -> HostEngine:
+    """Allocate state and caches, compile every program, start the engine thread.
+
+    ``progress`` follows the compilation. Raises ConfigError for what this model cannot be asked.
+    """
+    check(model.config, config)
+    enable_compilation_cache()
+    runner, cache = build_device(model, config, progress=progress)
+    engine = HostEngine(
+        model_info(model, config), runner, cache, config, observer=observer, on_failure=on_failure
+    )
+    engine.start()
+    return engine
+
+
+def build_device(
+    model: LoadedModel, config: EngineConfig, *, progress: Progress | None = None
+) -> tuple[DeviceRunner, KVCache]:
+    """The two halves that the engine thread drives: compiled programs over device state, and pages."""
+    dtype = activation_dtype(model.weight_format)
+    cache = build_cache(model.config, config, dtype)
+    pages_per_lane = pages_for(config.max_context)
+    spec = ProgramSpec(model.architecture, model.config, SamplingPipeline(cap=config.top_k_cap))
+    ladder = ShapeLadder.of(config.max_concurrency, config.prefill_chunk)
+    state = allocate(model.config, cache.storage.shape[0], config.max_concurrency, dtype)
+    table = LaneTable.of([None] * config.max_concurrency, pages_per_lane)
+    programs = compile_programs(spec, model.weights, state, table, ladder, progress)
+    return DeviceRunner(spec, model.weights, state, programs, ladder, pages_per_lane), cache
+
+
+def build_cache(model: ModelConfig, config: EngineConfig, dtype: np.dtype[Any]) -> KVCache:
+    """The configured layout: a region of ``max_context`` a lane, or a shared pool of ``kv_capacity``."""
+    is_contiguous = config.cache_layout == "contiguous"
+    storage = Storage(
+        num_layers=model.layer_kinds.count(LayerKind.FULL_ATTENTION),
+        num_pages=(
+            config.max_concurrency * pages_for(config.max_context)
+            if is_contiguous
+            else pages_for(config.kv_capacity)
+        ),
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=dtype.name,
+        itemsize=dtype.itemsize,
+    )
+    if is_contiguous:
+        return ContiguousCache(storage, config.max_concurrency)
+    return PageCache(storage, prefix_policy(model, config))
+
+
+def prefix_policy(model: ModelConfig, config: EngineConfig) -> PrefixPolicy:
+    """Whole pages are a complete prefix only where every layer keeps its past in pages."""
+    is_pure_attention = set(model.layer_kinds) == {LayerKind.FULL_ATTENTION}
+    return WholePagePolicy() if config.prefix_reuse and is_pure_attention else RootOnlyPolicy()
+
+
+def check(model: ModelConfig, config: EngineConfig) -> None:
+    """Raise ConfigError, naming the flag, when the model or the pool is too small for the context."""
+    if config.max_context > model.max_position_embeddings:
+        raise ConfigError(
+            f"the model has {model.max_position_embeddings} positions, {config.max_context} were asked for",
+            field="--max-context",
+        )
+    if config.cache_layout == "paged" and config.kv_capacity < config.max_context:
+        raise ConfigError(
+            f"{config.kv_capacity} tokens cannot hold one request of {config.max_context}",
+            field="--kv-capacity",
+        )
+
+
+def model_info(model: LoadedModel, config: EngineConfig) -> ModelInfo:
+    return ModelInfo(
+        model_id=model.identity.model_id,
+        max_context=config.max_context,
+        vocab_size=model.config.sample_vocab_size,
+        architecture=model.config.model_type,
+        num_parameters=model.num_parameters,
+    )
