@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
 from sanic import HTTPResponse, Request
 
@@ -30,14 +31,14 @@ def add_routes(app: App, resident: Resident, options: ServeOptions, *, created: 
 
     async def get_model(_: Request, model: str) -> HTTPResponse:
         only = entry()
-        if model != only["id"]:
+        if unquote(model) != only["id"]:
             raise ModelNotFoundError(
                 f"the model {model[:200]!r} does not exist; this server has {only['id']!r}"
             )
         return json_response(only)
 
     app.add_route(list_models, "/v1/models", methods=["GET"])
-    app.add_route(get_model, "/v1/models/<model:path>", methods=["GET"], unquote=True)
+    app.add_route(get_model, "/v1/models/<model:path>", methods=["GET"])
 
 
 def model_entry(info: ModelInfo, model_id: str, created: int) -> dict[str, Any]:

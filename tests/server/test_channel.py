@@ -1,0 +1,103 @@
+"""Events cross to the event loop in order; what waits is merged and stays bounded."""
+
+import asyncio
+import threading
+
+from ninfer_jax.errors import EngineError
+from ninfer_jax.server.channel import EventChannel, merge
+from ninfer_jax.types import (
+    Admitted,
+    Failed,
+    Output,
+    PrefillProgress,
+    TextDelta,
+    ToolCallDelta,
+)
+
+
+def output(number, *deltas):
+    return Output((number,), deltas, number, float(number))
+
+
+async def drain(channel):
+    events = []
+    while (event := await channel.get(0.01)) is not None:
+        events.append(event)
+    return events
+
+
+async def test_a_fast_reader_sees_every_event():
+    channel = EventChannel(asyncio.get_running_loop())
+    for event in (Admitted(3, 0, 0.0), PrefillProgress(0, 3, 0.0), output(1), output(2)):
+        channel.put(event)
+        assert await channel.get(1) == event
+
+
+async def test_outputs_that_wait_join_except_the_first():
+    channel = EventChannel(asyncio.get_running_loop())
+    for number in range(1, 1001):
+        channel.put(output(number, TextDelta("content", str(number))))
+    first, rest = await drain(channel)
+    assert first.completion_tokens == 1
+    assert rest.token_ids == tuple(range(2, 1001))
+    assert rest.deltas == (TextDelta("content", "".join(map(str, range(2, 1001)))),)
+    assert (rest.completion_tokens, rest.at) == (1000, 1000.0)
+
+
+async def test_progress_keeps_the_first_and_the_last():
+    channel = EventChannel(asyncio.get_running_loop())
+    for processed in range(0, 100, 10):
+        channel.put(PrefillProgress(processed, 90, 0.0))
+    assert [event.processed for event in await drain(channel)] == [0, 90]
+
+
+async def test_nothing_follows_a_terminal_event():
+    channel = EventChannel(asyncio.get_running_loop())
+    failed = Failed(EngineError("x"))
+    channel.put(failed)
+    channel.put(output(1))
+    assert await drain(channel) == [failed]
+
+
+async def test_order_survives_another_thread():
+    channel = EventChannel(asyncio.get_running_loop())
+    producer = threading.Thread(target=lambda: [channel.put(output(n)) for n in range(5000)])
+    producer.start()
+    seen = []
+    while len(seen) < 5000:
+        event = await channel.get(5)
+        assert event is not None
+        seen.extend(event.token_ids)
+    producer.join()
+    assert seen == list(range(5000))
+
+
+async def test_a_reader_that_is_cancelled_loses_nothing():
+    channel = EventChannel(asyncio.get_running_loop())
+    assert await channel.get(0.0) is None
+    channel.put(output(1))
+    assert await channel.get(0.5) == output(1)
+
+
+def test_merge_joins_neighbours_of_one_place_only():
+    deltas = [
+        TextDelta("reasoning", "a"),
+        TextDelta("reasoning", "b"),
+        TextDelta("content", "c"),
+        ToolCallDelta(0, "f", "{"),
+        ToolCallDelta(0, None, "}"),
+        ToolCallDelta(1, "g", "{}"),
+    ]
+    assert merge(deltas) == (
+        TextDelta("reasoning", "ab"),
+        TextDelta("content", "c"),
+        ToolCallDelta(0, "f", "{}"),
+        ToolCallDelta(1, "g", "{}"),
+    )
+
+
+def test_a_closed_loop_is_not_an_error():
+    loop = asyncio.new_event_loop()
+    channel = EventChannel(loop)
+    loop.close()
+    channel.put(output(1))
