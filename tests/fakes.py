@@ -81,6 +81,7 @@ class FakeExecutor:
         self.lanes: dict[int, FakeLane] = {}
         self.units: list[tuple[str, tuple[int, ...]]] = []
         self.during_wait: Callable[[], None] | None = None
+        self.on_release: Callable[[int, FakeLane], None] | None = None
 
     def bind(self, lane: int, binding: LaneBinding) -> None:
         assert 0 <= lane < self.num_lanes, f"no lane {lane}"
@@ -101,7 +102,9 @@ class FakeExecutor:
         # ``other`` may have published pages that ``one`` shares, but only ones it has filled.
 
     def release(self, lane: int) -> None:
-        del self.lanes[lane]
+        state = self.lanes.pop(lane)
+        if self.on_release is not None:
+            self.on_release(lane, state)
 
     def prefill(
         self,

@@ -47,12 +47,13 @@ class Scheduler:
         self.settlement.settle_lanes()
         clock.switch(Phase.ENGINE_BOUNDARY)
         step("freeze")
-        self._freeze_cancellations()
+        self._freeze_cancellations(besides=())
         step("admit")
         if self._is_admission_turn():
             self._entrance.admit_one()
         step("choose")
         rows, work = self._run_unit()
+        self._freeze_cancellations(besides=rows)
         clock.switch(Phase.ENGINE_MAINTENANCE)
         vector = clock.stop(work)
         for row in rows:
@@ -60,10 +61,11 @@ class Scheduler:
         step("stats")
         self.board.publish()
 
-    def _freeze_cancellations(self) -> None:
-        """Rows cancelled by now take no part in the coming unit."""
-        for row in self.board.lanes:
-            if row is not None and row.cancel_requested and row.state is not RequestState.MATERIALIZING:
+    def _freeze_cancellations(self, besides: Sequence[EngineRequest]) -> None:
+        """Before a unit: rows cancelled by now take no part in it. After it: rows that took no part
+        and were cancelled meanwhile end now; those that did were frozen when its result arrived."""
+        for row in self.board.active():
+            if row.cancel_requested and row.state is not RequestState.MATERIALIZING and row not in besides:
                 row.flush_and_end(FinishReason.CANCELLED, self.services.now())
 
     def _is_admission_turn(self) -> bool:

@@ -57,14 +57,21 @@ class UnitRunner:
             if not sample:
                 row.flush_and_end(row.limit_reason, at)
             else:
-                self._counters.first_tokens += self._commit_output(row, produced, (), at)
+                self._counters.first_tokens += self._preview_and_commit(row, produced, (), at)
 
     def control(self, row: EngineRequest) -> None:
         """Append forced tokens. The newest accepted token and all but the last forced one are written;
-        the last forced one becomes the newest, and the next decode round takes it from there."""
-        forced = row.forced
-        row.forced = ()
-        inputs = (row.last_token, *forced[:-1])
+        the last forced one becomes the newest, and the next decode round takes it from there. They are
+        known beforehand, so the preview comes first and the device writes exactly what is accepted."""
+        limit = self._services.prefill_chunk
+        forced, row.forced = row.forced[:limit], row.forced[limit:]
+        self._services.clock.switch(Phase.ENGINE_COMMIT_OUTPUT)
+        preview = self._preview(row, forced)
+        if preview is None:
+            return
+        accepted = forced[: preview.accepted]
+        inputs = (row.last_token, *accepted[:-1])
+
         self._enter(Phase.PROGRAM_SUBMIT, "submit")
         pending = self._services.executor.prefill(row.lane, inputs, row.frontier, is_output=True)
         self._enter(Phase.DEVICE_WAIT, "wait")
@@ -78,7 +85,8 @@ class UnitRunner:
         if is_cancelled:
             row.flush_and_end(FinishReason.CANCELLED, at)
         else:
-            self._counters.committed_control_tokens += self._commit_output(row, forced, inputs, at)
+            self._commit(row, preview, accepted, inputs, at)
+            self._counters.committed_control_tokens += len(accepted)
 
     def decode(self, rows: Sequence[EngineRequest]) -> None:
         """One token for each of ``rows``, in one traversal."""
@@ -100,13 +108,13 @@ class UnitRunner:
             if is_cancelled:
                 row.flush_and_end(FinishReason.CANCELLED, at)
             else:
-                committed += self._commit_output(row, (token,), (row.last_token,), at)
+                committed += self._preview_and_commit(row, (token,), (row.last_token,), at)
         self._counters.decode_rounds += 1
         self._counters.decode_row_rounds += len(rows)
         self._counters.committed_decode_tokens += committed
         self._services.observer.round(len(rows), committed, at)
 
-    def _commit_output(
+    def _preview_and_commit(
         self, row: EngineRequest, produced: Sequence[int], inputs: Sequence[int], at: float
     ) -> int:
         """Take what the session accepts of ``produced``; returns how many tokens were committed.
@@ -114,18 +122,36 @@ class UnitRunner:
         ``inputs`` are the ids whose state the unit wrote, the first being the row's newest accepted
         token; accepting ``n`` tokens commits ``n`` of them (prefill has committed its own already).
         """
-        session = row.spec.session
+        preview = self._preview(row, produced)
+        if preview is None:
+            return 0
+        num = preview.accepted
+        self._commit(row, preview, tuple(produced[:num]), inputs[:num], at)
+        return num
+
+    def _preview(self, row: EngineRequest, produced: Sequence[int]) -> Preview | None:
+        """The session's decision; None when it broke its contract, which fails the row."""
         try:
             self._services.step("preview")
-            preview = session.preview(produced)
+            preview = row.spec.session.preview(produced)
             _check_preview(preview, len(produced))
         except Exception as error:
             row.fail(local_failure(error, "the output session"))
-            return 0
-        num = preview.accepted
-        accepted = tuple(produced[:num])
+            return None
+        return preview
+
+    def _commit(
+        self,
+        row: EngineRequest,
+        preview: Preview,
+        accepted: tuple[int, ...],
+        inputs: Sequence[int],
+        at: float,
+    ) -> None:
+        """Model state, counts, budget, text, event: all end at the last of ``accepted``."""
+        num = len(accepted)
         if inputs:
-            self._advance(row, inputs[:num])
+            self._advance(row, inputs)
         row.last_token = accepted[-1]
         row.completion_tokens += num
         row.last_token_at = at
@@ -135,6 +161,7 @@ class UnitRunner:
         if finish is None and row.remaining_output == 0:
             finish = row.limit_reason
 
+        session = row.spec.session
         deltas: tuple[Delta, ...]
         try:
             self._services.step("session_commit")
@@ -143,15 +170,14 @@ class UnitRunner:
                 deltas += session.finish(finish)
         except Exception as error:
             row.fail(local_failure(error, "the output session"))
-            return num
+            return
         row.publish(Output(accepted, deltas, row.completion_tokens, at))
         self._services.observer.output(row.spec, num, row.completion_tokens, at)
         if finish is not None:
             row.end(finish)
         elif row.error is None:
-            row.forced = preview.force[: row.remaining_output]
+            row.forced = (preview.force or row.forced)[: row.remaining_output]
             row.state = RequestState.CONTROL_READY if row.forced else RequestState.DECODE_READY
-        return num
 
     def _advance(self, row: EngineRequest, token_ids: Sequence[int]) -> None:
         self._services.cache.advance(row.id, token_ids)

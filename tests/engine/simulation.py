@@ -1,0 +1,289 @@
+"""A whole engine run without a thread: random arrivals, cancels and deadlines, one boundary at a time.
+
+``simulate`` plays a scenario to its end and returns everything that the invariants talk about. Broken
+page accounting and writes to shared pages stop it at once, inside the cache and the fake device.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ninfer_jax.config import PAGE_SIZE, EngineConfig
+from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.engine.request import EngineRequest, RequestState
+from ninfer_jax.errors import NinferError, QueueTimeoutError, ServerOverloadedError
+from ninfer_jax.types import Event, Failed, Finished
+from tests.fakes import VOCAB, FakeLane, FakeSession, Recorder, fake_engine, fake_request
+
+MAX_STEPS = 5000
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request ``gap`` steps after the one before. Its prompt is ``shared`` tokens of one of three
+    families and ``tail`` of its own. ``cancel`` counts steps from submission; ``in_unit`` cancels
+    while the device works instead of between two boundaries."""
+
+    gap: int
+    family: int
+    shared: int
+    tail: int
+    output: int
+    cancel: int | None
+    in_unit: bool
+    stop_after: int | None
+    force_at: int | None
+    num_forced: int
+
+    def prompt(self, index: int) -> list[int]:
+        shared = [(self.family * 311 + 7 * i) % VOCAB for i in range(self.shared)]
+        return shared + [(13 * index + 3 * i + 1) % VOCAB for i in range(self.tail)]
+
+    def session(self) -> FakeSession:
+        forces = {} if self.force_at is None else {self.force_at: tuple(range(self.num_forced))}
+        return FakeSession(self.stop_after, forces)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    config: EngineConfig
+    arrivals: tuple[Arrival, ...]
+
+
+ARRIVALS = st.builds(
+    Arrival,
+    gap=st.sampled_from((0, 0, 0, 0, 1, 3, 9)),
+    family=st.integers(0, 1),
+    shared=st.sampled_from((0, 0, 0, 1, 63, 64, 65, 127, 128, 129, 192, 200, 256)),
+    tail=st.integers(1, 70),
+    output=st.sampled_from((0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 10_000)),
+    cancel=st.none() | st.none() | st.none() | st.integers(0, 20),
+    in_unit=st.booleans(),
+    stop_after=st.none() | st.none() | st.none() | st.integers(1, 12),
+    force_at=st.none() | st.none() | st.integers(1, 6),
+    num_forced=st.integers(1, 5),
+)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    lanes = draw(st.sampled_from((4, 3, 2, 1)))
+    context = draw(st.sampled_from((320, 256, 192, 100, 64)))
+    pool = draw(st.sampled_from((1, 2, 3, 0, 20)))
+    config = EngineConfig(
+        max_context=context,
+        kv_capacity=min(context + pool * PAGE_SIZE, lanes * context + PAGE_SIZE),
+        max_concurrency=lanes,
+        max_pending_requests=draw(st.sampled_from((6, 10, 1, 0))),
+        pending_timeout=float(draw(st.sampled_from((10_000, 10_000, 60, 15)))),
+        prefill_chunk=draw(st.sampled_from((16, 64, 100, 1024))),
+        cache_layout=draw(st.sampled_from(("paged", "paged", "paged", "contiguous"))),
+        prefix_reuse=draw(st.sampled_from((True, True, True, False))),
+    )
+    num_arrivals = draw(st.integers(1, 10))
+    return Scenario(config, tuple(draw(ARRIVALS) for _ in range(num_arrivals)))
+
+
+@dataclass
+class Client:
+    """One request's outside: what was asked, what was answered."""
+
+    index: int
+    arrival: Arrival
+    prompt: list[int]
+    session: FakeSession
+    reserved_at: float
+    recorder: Recorder = field(default_factory=Recorder)
+    refused: NinferError | None = None
+    id: int | None = None
+    admitted_at: float | None = None
+    ended_at: float | None = None
+    cancelled_at: float | None = None
+    stats_at_end: dict[str, Any] | None = None
+    reserved_pages_at_end: int = -1
+    lane_at_release: FakeLane | None = None
+
+
+@dataclass
+class Unit:
+    """What ran, and what could have run at that moment."""
+
+    step: int
+    kind: str
+    lanes: tuple[int, ...]
+    ready: tuple[int, ...]
+    """Lanes that were decode-ready."""
+    others: tuple[str, ...]
+    """Kinds of runnable units that are not decode rounds."""
+
+
+@dataclass
+class Admission:
+    step: int
+    client: int
+    ready: int
+    """Decode-ready rows when it was made."""
+    head: int
+    """Client at the head of the queue before it."""
+    head_fitted: bool
+    units_before: int
+
+
+@dataclass
+class Trace:
+    scenario: Scenario
+    engine: HostEngine
+    clients: list[Client] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    admissions: list[Admission] = field(default_factory=list)
+    overloads: list[tuple[int, int]] = field(default_factory=list)
+    """(outstanding, capacity) at each refused reservation."""
+    max_outstanding: int = 0
+    steps: int = 0
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        return dict(self.engine.stats())
+
+    def completed(self) -> list[Client]:
+        return [client for client in self.clients if isinstance(client.recorder.terminal, Finished)]
+
+
+class Simulation:
+    def __init__(self, scenario: Scenario, **options: Any) -> None:
+        self.now = 0.0
+        self.engine = fake_engine(scenario.config, start=False, now=lambda: self.now, **options)
+        self.board = self.engine.scheduler.board
+        self.cache = self.engine.scheduler.services.cache
+        self.executor: Any = self.engine.scheduler.services.executor
+        self.trace = Trace(scenario, self.engine)
+        self.by_id: dict[int, Client] = {}
+        self.places: dict[int, Any] = {}
+        self.executor.during_wait = self._during_wait
+        self.executor.on_release = self._on_release
+        self._pending = list(enumerate(scenario.arrivals))
+        self._due = scenario.arrivals[0].gap
+
+    def run(self) -> Trace:
+        while self._pending or self.places:
+            self.step()
+            assert self.trace.steps < MAX_STEPS, "the engine makes no progress"
+        self.engine.thread.step()
+        return self.trace
+
+    def step(self) -> None:
+        self._arrive()
+        self._cancel(in_unit=False)
+        head = self.board.waiting[0] if self.board.waiting else None
+        self.engine.thread.step()
+        assert self.engine.thread.failure is None, self.engine.thread.failure
+        self.cache.check()
+        self._check_protection()
+        self._note_admissions(head)
+        self._release_ended()
+        self.trace.steps += 1
+        self.now += 1.0
+
+    def _arrive(self) -> None:
+        while self._pending and self.trace.steps >= self._due:
+            index, arrival = self._pending.pop(0)
+            self._submit(index, arrival)
+            if self._pending:
+                self._due = self.trace.steps + self._pending[0][1].gap
+
+    def _submit(self, index: int, arrival: Arrival) -> None:
+        client = Client(index, arrival, arrival.prompt(index), arrival.session(), self.now)
+        self.trace.clients.append(client)
+        lifetime = self.engine._lifetime
+        try:
+            place = self.engine.reserve()
+        except ServerOverloadedError as error:
+            client.refused = error
+            self.trace.overloads.append((lifetime.outstanding, lifetime.capacity))
+            return
+        self.trace.max_outstanding = max(self.trace.max_outstanding, lifetime.outstanding)
+        request = fake_request(
+            client.prompt, arrival.output, session=client.session, seed=index, request_id=str(index)
+        )
+        try:
+            place.submit(request, lambda event: self._sink(client, event))
+        except NinferError as error:
+            client.refused = error
+            place.release()
+            return
+        client.id = place._request.id  # type: ignore[attr-defined]
+        self.by_id[client.id] = client
+        self.places[index] = place
+
+    def _sink(self, client: Client, event: Event) -> None:
+        client.recorder(event)
+        if isinstance(event, Finished | Failed):
+            client.ended_at = self.now
+            client.stats_at_end = dict(self.engine.stats())
+            client.reserved_pages_at_end = self._active_claims()
+
+    def _active_claims(self) -> int:
+        return sum(row.claim.main_pages for row in self.board.active())
+
+    def _cancel(self, *, in_unit: bool) -> None:
+        for client in self.trace.clients:
+            arrival, place = client.arrival, self.places.get(client.index)
+            if place is None or arrival.cancel is None or arrival.in_unit is not in_unit:
+                continue
+            if self.now >= client.reserved_at + arrival.cancel and client.cancelled_at is None:
+                client.cancelled_at = self.now
+                place.cancel()
+
+    def _during_wait(self) -> None:
+        ready = self.board.in_state(RequestState.DECODE_READY)
+        others = ["control"] * len(self.board.in_state(RequestState.CONTROL_READY))
+        others += ["prefill"] * len(self.board.in_state(RequestState.PREFILL))
+        kind, lanes = self.executor.units[-1]
+        self.trace.units.append(
+            Unit(self.trace.steps, kind, lanes, tuple(row.lane for row in ready), tuple(others))
+        )
+        self._cancel(in_unit=True)
+
+    def _on_release(self, lane: int, state: FakeLane) -> None:
+        row = self.board.lanes[lane]
+        assert row is not None
+        self.by_id[row.id].lane_at_release = state
+
+    def _check_protection(self) -> None:
+        epoch = self.board.ledger.epoch
+        if epoch is not None and not epoch.donors:
+            assert self.board.ledger.fits(epoch.head), "the donors are gone and the head does not fit"
+
+    def _note_admissions(self, head: EngineRequest | None) -> None:
+        for client in self.by_id.values():
+            if client.admitted_at is None and client.recorder.admitted:
+                client.admitted_at = self.now
+                units = [unit for unit in self.trace.units if unit.step < self.trace.steps]
+                before = self.trace.units[-1] if self.trace.units else None
+                ready = len(before.ready) if before is not None and before.step == self.trace.steps else 0
+                is_head = head is None or head.id == client.id or head.state is RequestState.FINISHED
+                fitted = not is_head and self.board.ledger.fits(head.claim)  # type: ignore[union-attr]
+                self.trace.admissions.append(
+                    Admission(
+                        self.trace.steps,
+                        client.index,
+                        ready,
+                        client.index if is_head else self.by_id[head.id].index,  # type: ignore[union-attr]
+                        fitted,
+                        len(units),
+                    )
+                )
+
+    def _release_ended(self) -> None:
+        for index in [i for i in self.places if self.trace.clients[i].recorder.terminal is not None]:
+            self.places.pop(index).release()
+
+
+def simulate(scenario: Scenario, **options: Any) -> Trace:
+    return Simulation(scenario, **options).run()
+
+
+def is_timeout(client: Client) -> bool:
+    terminal = client.recorder.terminal
+    return isinstance(terminal, Failed) and isinstance(terminal.error, QueueTimeoutError)
