@@ -4,25 +4,32 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from ninfer_jax.kernels.linear import cpu
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 
 
 def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.Array:
     """``x @ weight.T + bias``: ``[..., in]`` by ``[out, in]`` -> ``[..., out]`` in ``x.dtype``.
 
-    Sums are taken in float32. ``weight`` may be float32, bfloat16 or a :class:`QuantArray`.
+    Sums are taken in float32 (in int32 where both sides are int8). ``weight`` may be float32, bfloat16
+    or a :class:`QuantArray`; how it is read depends on the platform that the program is lowered for.
     """
-    values = weight.values if isinstance(weight, QuantArray) else weight
-    if x.shape[-1] != values.shape[1]:
-        raise ValueError(f"linear: {x.shape[-1]} inputs against a weight of shape {values.shape}")
-    y = jax.lax.dot_general(
-        x, values.astype(x.dtype), (((x.ndim - 1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-    )
-    if isinstance(weight, QuantArray):
-        y = y * weight.scale
+    if x.shape[-1] != weight.shape[-1]:
+        raise ValueError(f"linear: {x.shape[-1]} inputs against a weight of shape {weight.shape}")
+    rows = x.reshape(-1, x.shape[-1])
+    y: jax.Array = jax.lax.platform_dependent(rows, weight, cpu=cpu.dot, default=_dot)
     if bias is not None:
         y = y + bias.astype(jnp.float32)
-    return y.astype(x.dtype)
+    return y.astype(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _dot(x: jax.Array, weight: Matrix) -> jax.Array:
+    """The scale comes after the dot, so that XLA converts the values inside its own matrix kernel."""
+    values = weight.values if isinstance(weight, QuantArray) else weight
+    y = jax.lax.dot_general(
+        x, values.astype(x.dtype), (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+    )
+    return y * weight.scale if isinstance(weight, QuantArray) else y
 
 
 def embed(ids: jax.Array, weight: Matrix, dtype: DTypeLike = jnp.float32) -> jax.Array:
