@@ -1,51 +1,39 @@
-"""The text side as the server sees it: templates, token ids, output decoding. No HTTP, no engine."""
+"""The text side as the server sees it; implemented by ``ninfer_jax.text.frontend.Frontend`` and by fakes."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Protocol
 
+from ninfer_jax.text.capabilities import TemplateCapabilities
 from ninfer_jax.text.conversation import Conversation
-from ninfer_jax.types import OutputSession, PreparedPrompt, SamplingParams
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateFeatures:
-    """What the loaded chat template can express; found from the template itself."""
-
-    has_thinking: bool = False
-    """The template has a thinking switch."""
-    efforts: tuple[str, ...] = ()
-    """Reasoning efforts it declares, ``low``, ``medium``, ``xhigh`` ...; empty without tiers."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """How one request's output is to be read."""
-
-    stop: tuple[str, ...] = ()
-    thinking_budget: int | None = None
-    """Tokens of thinking before it is closed by force."""
-    output_capacity: int = 0
-    """Output tokens the context and the request's limit leave, for the budget's capacity check."""
-    tolerant_tool_calls: bool = False
+from ninfer_jax.text.frontend import Prepared
+from ninfer_jax.types import OutputSession, SamplingParams
 
 
 class Frontend(Protocol):
     """Called on worker threads, several at a time. Raises RequestError for what a client got wrong."""
 
     @property
-    def features(self) -> TemplateFeatures: ...
+    def capabilities(self) -> TemplateCapabilities | None:
+        """What the loaded chat template can express; None without a template."""
+        ...
 
     def sampling_defaults(self, *, thinking: bool) -> SamplingParams:
         """The loaded model's own sampler in this mode."""
         ...
 
-    def prepare(self, conversation: Conversation) -> PreparedPrompt:
-        """Render and tokenise. Raises InvalidPromptError when the template refuses the conversation."""
+    def prepare(self, conversation: Conversation) -> Prepared:
+        """Render, tokenise and check the length."""
         ...
 
-    def open_session(
-        self, conversation: Conversation, prompt: PreparedPrompt, options: SessionOptions
+    def session(
+        self,
+        prepared: Prepared,
+        *,
+        stop: Sequence[str] = (),
+        tolerant: bool = False,
+        thinking_budget: int | None = None,
+        max_output_tokens: int | None = None,
+        max_name: int = 64,
     ) -> OutputSession:
-        """The decoder of this request's output. Raises InvalidRequestError with code
-        ``thinking_budget_capacity_insufficient`` when a forced close could not fit."""
+        """The decoder of one answer to this prompt. ``max_name`` bounds the names of tool calls."""
         ...

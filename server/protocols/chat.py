@@ -52,9 +52,10 @@ class ChatBuilder(ResponseBuilder):
         return PreparedRequest(lower(self.context, conversation, settings), stream, tuple(ignored))
 
     def _thinking(self, body: JsonObject, ignored: list[str]) -> ThinkingFields:
-        lenient, features = self.context.options.lenient_api, self.context.frontend.features
+        lenient, capabilities = self.context.options.lenient_api, self.context.frontend.capabilities
+        exposed = capabilities.efforts if capabilities else ()
         enable, preserve = parse_template_switches(body, lenient=lenient, ignored=ignored)
-        effort = parse_effort(body, "reasoning_effort", features, lenient=lenient, ignored=ignored)
+        effort = parse_effort(body, "reasoning_effort", exposed, lenient=lenient, ignored=ignored)
         return combine(enable, effort, preserve)
 
     def _conversation(self, body: JsonObject, ignored: list[str]) -> Conversation:

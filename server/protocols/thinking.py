@@ -1,5 +1,6 @@
 """Whether and how hard a request thinks: one resolution for every protocol."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninfer_jax.errors import InvalidRequestError, UnsupportedFeatureError
@@ -11,8 +12,6 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
 )
-from ninfer_jax.server.frontend import TemplateFeatures
-from ninfer_jax.server.options import ServeOptions
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TEMPLATE_SWITCHES = ("enable_thinking", "preserve_thinking")
@@ -57,26 +56,26 @@ def _both_places(body: JsonObject, kwargs: JsonObject, name: str) -> bool | None
 def parse_effort(
     body: JsonObject,
     name: str,
-    features: TemplateFeatures,
+    exposed: Sequence[str],
     *,
     lenient: bool,
     ignored: list[str],
     path: str = "",
 ) -> str | None:
-    """A known effort that the template exposes, or ``none``, or None when nothing was asked."""
+    """An effort that the template exposes, or ``none``, or None when nothing was asked."""
     field = join(path, name)
     effort = optional_string(body, name, path=path)
     if effort is None:
         return None
     one_of(effort, EFFORTS, field)
-    if effort == "none" or effort in features.efforts:
+    if effort == "none" or effort in exposed:
         return effort
     if lenient:
         ignored.append(field)
         return None
-    exposed = ", ".join(features.efforts) or "none at all"
+    has = ", ".join(exposed) or "none at all"
     raise UnsupportedFeatureError(
-        f"{field} {effort!r} is not an effort of the loaded chat template (it has {exposed})",
+        f"{field} {effort!r} is not an effort of the loaded chat template (it has {has})",
         field=field,
         code="reasoning_effort_not_supported",
     )
@@ -92,11 +91,6 @@ def combine(
     if enable is not None and enable != wants:
         raise _conflict("enable_thinking", f"enable_thinking and {field} {effort!r} contradict each other")
     return ThinkingFields(enable=wants, effort=effort if wants else None, preserve=preserve)
-
-
-def thinks(asked: ThinkingFields, features: TemplateFeatures, options: ServeOptions) -> bool:
-    """Whether the prompt will open a thinking turn."""
-    return features.has_thinking and (not options.no_thinking if asked.enable is None else asked.enable)
 
 
 def _conflict(field: str, message: str) -> InvalidRequestError:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from ninfer_jax.errors import ContextLengthExceededError
 from ninfer_jax.json_values import dump_json
-from ninfer_jax.server.frontend import SessionOptions, TemplateFeatures
+from ninfer_jax.text.capabilities import TemplateCapabilities
 from ninfer_jax.text.conversation import Conversation, MediaPart, Turn
+from ninfer_jax.text.frontend import Prepared
 from ninfer_jax.types import (
     Delta,
     FinishReason,
@@ -61,20 +63,33 @@ class ByteSession:
 
 
 class ByteFrontend:
-    features = TemplateFeatures()
+    capabilities: TemplateCapabilities | None = None
+
+    def __init__(self, max_context: int = 4096) -> None:
+        self._max_context = max_context
 
     def sampling_defaults(self, *, thinking: bool) -> SamplingParams:
         return SamplingParams()
 
-    def prepare(self, conversation: Conversation) -> PreparedPrompt:
+    def prepare(self, conversation: Conversation) -> Prepared:
         tools = "".join(f"<tool>{dump_json(tool.definition)}\n" for tool in conversation.tools)
         text = tools + "".join(map(render_turn, conversation.turns)) + "<assistant>"
-        return PreparedPrompt(tuple(text.encode()))
+        ids = tuple(text.encode())
+        if len(ids) > self._max_context:
+            raise ContextLengthExceededError(f"{len(ids)} tokens, {self._max_context} fit")
+        return Prepared(PreparedPrompt(ids), text, reasoning=None, thinking=False)
 
-    def open_session(
-        self, conversation: Conversation, prompt: PreparedPrompt, options: SessionOptions
+    def session(
+        self,
+        prepared: Prepared,
+        *,
+        stop: Sequence[str] = (),
+        tolerant: bool = False,
+        thinking_budget: int | None = None,
+        max_output_tokens: int | None = None,
+        max_name: int = 64,
     ) -> OutputSession:
-        return ByteSession(options.stop)
+        return ByteSession(tuple(stop))
 
 
 def render_turn(turn: Turn) -> str:
