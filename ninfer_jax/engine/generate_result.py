@@ -96,7 +96,7 @@ class GenerateResult:
         self._reservation = reservation
 
     def put(self, event: Event) -> None:
-        """The request's event sink. A callback that raises fails the request, not the engine."""
+        """The request's event sink. A callback that raises ends its request, not the engine."""
         match event:
             case Output(token_ids=token_ids, deltas=deltas):
                 texts = [delta for delta in deltas if isinstance(delta, TextDelta) and delta.text]
@@ -107,13 +107,22 @@ class GenerateResult:
                     self._pieces += pieces
                     self._changed.notify_all()
                 self._news.set()
-                if self._cb is not None:
-                    for piece in pieces:
-                        self._cb(piece)
+                self._call_back(pieces)
             case Finished():
                 self._end(event, None)
             case Failed(error=error):
                 self._end(None, error)
+
+    def _call_back(self, pieces: list[str]) -> None:
+        try:
+            for piece in pieces:
+                if self._cb is not None:
+                    self._cb(piece)
+        except Exception as error:
+            self._cb = None
+            self._error = EngineError(f"the callback raised {error!r}")
+            self._error.__cause__ = error
+            self.cancel()
 
     def _pieces_from(self, index: int) -> list[str]:
         """Block until there are any, or the end."""
@@ -123,7 +132,7 @@ class GenerateResult:
 
     def _end(self, finished: Finished | None, error: NinferError | None) -> None:
         with self._changed:
-            self._finished, self._error, self._is_done = finished, error, True
+            self._finished, self._error, self._is_done = finished, self._error or error, True
             self._changed.notify_all()
         self._news.set()
         if self._reservation is not None:

@@ -5,6 +5,8 @@ from functools import cache
 import jax
 import numpy as np
 
+from ninfer_jax.artifact.frontend import Frontend
+from ninfer_jax.artifact.loader import Identity, LoadedModel, SourceDescription
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.runner import DeviceRunner
@@ -14,27 +16,27 @@ from ninfer_jax.engine.state import LaneTable, allocate
 from ninfer_jax.engine.warmup import CompiledPrograms, compile_programs
 from ninfer_jax.models import llama
 from ninfer_jax.models.base import Weights
-from ninfer_jax.models.weights import random_weights
+from ninfer_jax.models.weights import num_parameters, random_weights
 from ninfer_jax.types import SamplingParams
+from tests.text.fakes import resources
 
-CONFIG = llama.parse_config(
-    {
-        "model_type": "llama",
-        "vocab_size": 211,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
-)
+HF_CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 263,  # the byte tokenizer's
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}
+CONFIG = llama.parse_config(HF_CONFIG)
 NUM_LANES = 3
-PAGES_PER_LANE = 4
+PAGES_PER_LANE = 5
 NUM_PAGES = 1 + NUM_LANES * PAGES_PER_LANE
 LADDER = ShapeLadder((1, 2, 3), (16, 64))
 SPEC = ProgramSpec(llama, CONFIG, SamplingPipeline())
@@ -95,6 +97,25 @@ def generate(
     for lane in lanes:
         runner.release(lane)
     return outputs
+
+
+def loaded_model() -> LoadedModel:
+    """The tiny model with a byte tokenizer and a ChatML template, as a loader would give it."""
+    specs = llama.abstract(CONFIG)
+    frontend = Frontend(resources())
+    return LoadedModel(
+        identity=Identity("tiny", "llama"),
+        architecture=llama,
+        config=CONFIG,
+        hf_config=HF_CONFIG,
+        weights=weights(),
+        weight_format="f32",
+        frontend=frontend,
+        generation=frontend.generation(HF_CONFIG),
+        source=SourceDescription("random", "memory", {}),
+        num_parameters=num_parameters(specs),
+        weight_bytes=4 * num_parameters(specs),
+    )
 
 
 def poison(tree: Weights) -> Weights:
