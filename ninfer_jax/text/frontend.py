@@ -32,7 +32,7 @@ from ninfer_jax.text.segments import SegmentEncoder
 from ninfer_jax.text.session import SessionOptions, TextOutputSession, ThinkingBudget
 from ninfer_jax.text.template import ChatTemplate
 from ninfer_jax.text.tokenizer import Tokenizer, load_tokenizer
-from ninfer_jax.types import PreparedPrompt
+from ninfer_jax.types import PreparedPrompt, SamplingParams
 
 CHAT_TEMPLATE = "chat_template.jinja"
 
@@ -86,8 +86,12 @@ class Frontend:
         )
 
     @classmethod
-    def from_resources(cls, resources: Mapping[str, bytes], *, max_context: int) -> "Frontend":
+    def from_resources(
+        cls, resources: Mapping[str, bytes], *, max_context: int, model_id: str | None = None
+    ) -> "Frontend":
         """From a checkpoint's frontend files. Raises CorruptModelError, UnsupportedModelError.
+
+        ``model_id`` is the artifact's own identity; registered ones have sampling presets.
 
         Reads ``tokenizer.json`` | ``gguf_tokenizer.json`` | ``tokenizer.model``, ``chat_template.jinja``,
         ``tokenizer_config.json``, ``generation_config.json`` and ``config.json``; only a tokenizer is a must.
@@ -102,7 +106,7 @@ class Frontend:
             tokenizer,
             template,
             special_tokens=tokens,
-            defaults=generation_defaults(resources, tokenizer, tokens, turn_end),
+            defaults=generation_defaults(resources, tokenizer, tokens, turn_end=turn_end, model_id=model_id),
             max_context=max_context,
             capabilities=capabilities,
         )
@@ -110,6 +114,9 @@ class Frontend:
     @cached_property
     def thinking_close_ids(self) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(THINKING_CLOSE))
+
+    def sampling_defaults(self, *, thinking: bool) -> SamplingParams:
+        return self.defaults.thinking if thinking else self.defaults.plain
 
     def prepare(self, conversation: Conversation) -> Prepared:
         """Render, tokenise and check. Raises the RequestError that says what is wrong with it."""

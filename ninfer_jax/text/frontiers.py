@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ninfer_jax.errors import RequestError
+from ninfer_jax.json_values import dump_json
 from ninfer_jax.text.conversation import Conversation, TextPart, Turn
-from ninfer_jax.text.json_text import dump_json
 from ninfer_jax.text.rendering import ConversationRenderer
 from ninfer_jax.text.segments import EncodedText, SegmentEncoder
 from ninfer_jax.types import CacheFrontier

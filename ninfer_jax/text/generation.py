@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ninfer_jax.errors import CorruptModelError
@@ -17,12 +17,24 @@ _TOKEN_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _GGUF_NAMES = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token", "unknown": "unk_token"}
 
 
+_THINKING = SamplingParams(temperature=1.0, top_p=0.95, top_k=20)
+_PLAIN = SamplingParams(temperature=0.7, top_p=0.80, top_k=20, presence_penalty=1.5)
+_PRESETS: Mapping[str, tuple[SamplingParams, SamplingParams]] = {
+    "qwen3.6-27b": (_THINKING, _PLAIN),
+    "qwen3.8-27b": (_THINKING, _PLAIN),
+    "qwen3.6-35b-a3b": (replace(_THINKING, presence_penalty=1.5), _PLAIN),
+}
+"""Registered identities: the sampler while thinking, and without."""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """``sampling`` is what generation_config.json asks for; greedy when it says ``do_sample: false``."""
+    """``eos_ids`` end a turn. The samplers are the identity's registered ones, else both are what
+    generation_config.json asks for (greedy when it says ``do_sample: false``)."""
 
     eos_ids: frozenset[int]
-    sampling: SamplingParams
+    thinking: SamplingParams
+    plain: SamplingParams
 
 
 def load_json_resource(resources: Mapping[str, bytes], name: str) -> Mapping[str, Any]:
@@ -56,7 +68,12 @@ def named_tokens(resources: Mapping[str, bytes], tokenizer: Tokenizer) -> dict[s
 
 
 def generation_defaults(
-    resources: Mapping[str, bytes], tokenizer: Tokenizer, tokens: Mapping[str, str], turn_end: str | None
+    resources: Mapping[str, bytes],
+    tokenizer: Tokenizer,
+    tokens: Mapping[str, str],
+    *,
+    turn_end: str | None,
+    model_id: str | None,
 ) -> GenerationDefaults:
     """``turn_end`` is the token with which the chat template ends a turn, where it has one."""
     config = load_json_resource(resources, GENERATION_CONFIG)
@@ -67,7 +84,9 @@ def generation_defaults(
         token_id = tokenizer.id_of(token) if token else None
         if token_id is not None:
             eos |= {token_id}
-    return GenerationDefaults(frozenset(eos), _sampling(config))
+    sampling = _sampling(config)
+    thinking, plain = _PRESETS.get(model_id or "", (sampling, sampling))
+    return GenerationDefaults(frozenset(eos), thinking, plain)
 
 
 def _sampling(config: Mapping[str, Any]) -> SamplingParams:

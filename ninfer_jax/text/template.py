@@ -18,7 +18,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ninfer_jax.errors import CorruptModelError, InvalidPromptError
-from ninfer_jax.text.json_text import dump_json
+from ninfer_jax.json_values import dump_json
 
 MAX_RENDERED_CHARS = 64 << 20
 """A rendering past this is refused: it is 10 times any context, so the template has gone wild."""
@@ -90,11 +90,11 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    if ensure_ascii or separators is not None or sort_keys:
+    if ensure_ascii or sort_keys:
         return json.dumps(
             value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
         )
-    return dump_json(value, indent=indent)
+    return dump_json(value, indent=indent, separators=separators)
 
 
 def _raise_exception(message: str) -> NoReturn:

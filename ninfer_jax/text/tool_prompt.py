@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ninfer_jax.json_values import dump_json
 from ninfer_jax.text.conversation import Conversation, HistoryToolCall, Part, TextPart, Tool, Turn
-from ninfer_jax.text.json_text import dump_json
 
 
 def with_tools_as_text(conversation: Conversation) -> Conversation:

@@ -14,6 +14,7 @@ Parsers are generators that yield when they need more input, so the grammar read
 character is looked at a bounded number of times, however the input is cut.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ CLOSER = "</tool_call>"
 MAX_NAME = 256
 """A longer function or parameter name is not a name; bounds what a scanner re-reads."""
 
+MAX_STARTER = 16
 SPACE = " \t\r\n"
 Steps: TypeAlias = Generator[None, None, bool]
 
@@ -197,17 +199,20 @@ class ToolRegionParser(ABC):
         """Pass text on up to a region's opener; False at the end of the output."""
         cursor = self.cursor
         starters = self.starters if self.tolerant else self.starters[:1]
+        opener = re.compile("|".join(starters))
         while True:
             text, pos = cursor.text, cursor.pos
-            found = min((at for at in (text.find(s, pos) for s in starters) if at >= 0), default=-1)
-            if found >= 0:
+            match = opener.search(text, pos)
+            if match:
+                found = match.start()
                 self._pass(text[pos:found])
                 cursor.pos = found
                 cursor.start_region()
                 if text.startswith(OPENER, found):
                     cursor.pos += len(OPENER)
                 return True
-            held = 0 if cursor.closed else max(partial_suffix(text[pos:], s) for s in starters)
+            tail = "" if cursor.closed else text[max(pos, len(text) - MAX_STARTER) :]
+            held = max(partial_suffix(tail, starter) for starter in starters) if "<" in tail else 0
             self._pass(text[pos : len(text) - held])
             cursor.pos = len(text) - held
             cursor.start_region()
