@@ -90,16 +90,13 @@ class FakeExecutor:
         assert len(set(binding.pages)) == len(binding.pages), "a page twice in one table"
         assert binding.start < binding.prompt_length, "a hit must leave a token to compute"
         for other in self.lanes.values():
-            self._check_disjoint(binding, other.binding)
+            unfinished = other.binding.pages[len(other.history) // PAGE_SIZE :]
+            own = binding.pages[binding.start // PAGE_SIZE :]
+            assert not set(own) & set(other.binding.pages), "a page to be written is held by another lane"
+            assert not set(unfinished) & set(binding.pages), "a page that is still written is shared"
         history = [self._read(binding.pages, ordinal) for ordinal in range(binding.start)]
         assert -1 not in history, "reused a page that was never written"
         self.lanes[lane] = FakeLane(binding, history)
-
-    @staticmethod
-    def _check_disjoint(one: LaneBinding, other: LaneBinding) -> None:
-        """What either writes, the other must not hold at all."""
-        assert not set(one.pages[one.start // PAGE_SIZE :]) & set(other.pages), "a new page is held"
-        # ``other`` may have published pages that ``one`` shares, but only ones it has filled.
 
     def release(self, lane: int) -> None:
         state = self.lanes.pop(lane)

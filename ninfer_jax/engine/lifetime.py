@@ -81,18 +81,20 @@ class PlaceReservation:
     def cancel(self) -> None:
         with self._lock:
             self._is_cancelled = True
-            if self._request is not None:
-                self._request.cancel_requested = True
-        self._wake()
+            self._cancel_running()
 
     def release(self) -> None:
         with self._lock:
             self._is_released = True
             if self._request is not None:
                 self._request.is_muted = True
-                self._request.cancel_requested = True
-        self._wake()
+            self._cancel_running()
         self._return_once()
+
+    def _cancel_running(self) -> None:
+        if self._is_running and self._request is not None:
+            self._request.cancel_requested = True
+            self._wake()
 
     def ended(self) -> None:
         """The engine has nothing more to do for the request."""

@@ -95,7 +95,10 @@ class EngineRequest:
         return self.effective_output - self.completion_tokens
 
     def remaining_work(self, prefill_chunk: int) -> int:
-        """Units still to come, at most: prefill chunks, known splits, one round a token; at least 1."""
+        """Units still to come, at most: prefill chunks, known splits, one round a token; at least 1
+        until the outcome is fixed."""
+        if self.state is RequestState.TERMINAL_PENDING:
+            return 0
         left = max(self.prompt_length - self.frontier, 0)
         chunks = -(-left // prefill_chunk) + sum(split > self.frontier for split in self.splits)
         return max(chunks + self.remaining_output - 1, 1)

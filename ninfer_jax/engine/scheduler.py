@@ -30,8 +30,8 @@ class Scheduler:
         self._last_work = WorkClass.DECODE
         self._last_side = WorkClass.PREFILL
 
-    def boundary(self, arrivals: Iterable[EngineRequest]) -> None:
-        """One pass. Raises only when the engine as a whole has failed.
+    def boundary(self, arrivals: Iterable[EngineRequest]) -> bool:
+        """One pass; whether a unit ran. Raises only when the engine as a whole has failed.
 
         ``arrivals`` are in ``board.live`` already, so that whatever happens here, they are ended once.
         """
@@ -60,6 +60,7 @@ class Scheduler:
             row.exposure.add(vector, work)
         step("stats")
         self.board.publish()
+        return bool(rows)
 
     def _freeze_cancellations(self, besides: Sequence[EngineRequest]) -> None:
         """Before a unit: rows cancelled by now take no part in it. After it: rows that took no part

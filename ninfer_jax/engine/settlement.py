@@ -1,5 +1,6 @@
 """Ending requests: resources first, then statistics, then the terminal event that wakes the caller."""
 
+import logging
 from collections.abc import Sequence
 
 from ninfer_jax.engine.accounting import Detail, Phase
@@ -7,6 +8,8 @@ from ninfer_jax.engine.board import Board
 from ninfer_jax.engine.request import EngineRequest, RequestState, local_failure
 from ninfer_jax.errors import NinferError
 from ninfer_jax.types import Failed, Finished
+
+logger = logging.getLogger(__name__)
 
 
 class Settlement:
@@ -49,21 +52,28 @@ class Settlement:
         for request, event in zip(ended, events, strict=True):
             self._notify(request, event)
 
-    def abandon(self, more: Sequence[EngineRequest], error: NinferError) -> None:
-        """The engine stops: every live request and ``more`` (not accepted yet) fail, the host's books
-        are closed. The executor is left alone, it may be the one that broke."""
-        board = self._board
-        requests = [*board.live.values(), *more]
+    def abandon(self, arrivals: Sequence[EngineRequest], error: NinferError) -> None:
+        """The engine stops: every live request and ``arrivals`` (not accepted yet) fail, and the host's
+        books are closed. The executor is left alone, it may be the one that broke; so may the books,
+        and nobody may be left waiting because of that."""
+        requests = [*self._board.live.values(), *arrivals]
+        self._board.book.counters.requests_failed += len(requests)
+        try:
+            self._close_books()
+        except Exception:
+            logger.exception("the cache could not be closed in order")
+        for request in requests:
+            self._notify(request, Failed(error))
+
+    def _close_books(self) -> None:
+        board, cache = self._board, self._services.cache
         board.waiting.clear()
         board.lanes = [None] * len(board.lanes)
         board.owner = board.transaction = None
         board.ledger.clear()
-        for task in list(self._services.cache.tasks):
-            self._services.cache.free(task.task_id)
-        board.book.counters.requests_failed += len(requests)
+        for task in list(cache.tasks):
+            cache.free(task.task_id)
         board.publish()
-        for request in requests:
-            self._notify(request, Failed(error))
 
     def _notify(self, request: EngineRequest, event: Finished | Failed) -> None:
         """The one terminal event of a request."""

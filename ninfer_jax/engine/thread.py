@@ -12,6 +12,10 @@ from ninfer_jax.errors import EngineError, EngineUnavailableError, NinferError
 logger = logging.getLogger(__name__)
 
 
+IN_FLIGHT_POLL = 0.001
+"""Seconds between two looks at an open resource transaction while nothing else can run."""
+
+
 class EngineThread:
     """Feeds arrivals to the scheduler, sleeps when there is nothing to do, and ends every request when
     the engine fails or stops. ``step`` is one turn without waiting, for tests without a thread."""
@@ -83,39 +87,44 @@ class EngineThread:
     # -- the engine thread ----------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """One boundary over what has arrived; whether there is work left. Failure ends the engine."""
+        """One boundary over what has arrived; whether a unit ran. Failure ends the engine."""
         live = self._scheduler.board.live
+        arrivals: list[EngineRequest] = []
         try:
-            arrivals: list[EngineRequest] = []
             while self._inbox:
                 request = self._inbox.popleft()
                 live[request.id] = request
                 arrivals.append(request)
-            self._scheduler.boundary(arrivals)
-        except Exception as error:
+            return self._scheduler.boundary(arrivals)
+        except BaseException as error:
+            # Whatever it was: a dead thread would leave every caller waiting.
             self._fail(error)
             return False
-        return not self._scheduler.board.is_idle
 
     def _run(self) -> None:
-        clock = self._scheduler.services.clock
+        board, clock = self._scheduler.board, self._scheduler.services.clock
         clock.resume()
         while self._closing is None:
-            if not self.step() and self._closing is None:
-                self._sleep()
+            if self.step() or self._closing is not None:
+                continue
+            if board.is_idle:
+                self._sleep(None)
+                clock.resume()
+            elif board.transaction is not None:
+                self._sleep(IN_FLIGHT_POLL)
                 clock.resume()
         self._end_all()
 
-    def _sleep(self) -> None:
-        """Until something arrives or the engine is stopped."""
-        if self._check_when_idle:
+    def _sleep(self, timeout: float | None) -> None:
+        """Until something arrives, is cancelled or stops the engine."""
+        if timeout is None and self._check_when_idle:
             try:
                 self._scheduler.services.cache.check()
             except AssertionError as error:
                 self._fail(error)
                 return
         with self._changed:
-            self._changed.wait_for(lambda: self._is_woken)
+            self._changed.wait_for(lambda: self._is_woken, timeout)
             self._is_woken = False
 
     def _fail(self, error: BaseException) -> None:
