@@ -170,6 +170,7 @@ class Simulation:
             self.step()
             assert self.trace.steps < MAX_STEPS, "the engine makes no progress"
         self.engine.thread.step()
+        assert not any(client.recorder.late for client in self.trace.clients), "told after the end"
         return self.trace
 
     def step(self) -> None:
