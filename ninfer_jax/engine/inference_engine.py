@@ -178,8 +178,9 @@ class InferenceEngine:
         cb: TokenCallback | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> GenerateResult:
-        resolved = resolve(options, self._frontend.defaults.sampling, self._config.top_k_cap)
-        prepared = self._prepare(prompt, resolved.enable_thinking)
+        prepared = self._prepare(prompt, options.get("enable_thinking"))
+        defaults = self._frontend.sampling_defaults(thinking=prepared.thinking)
+        resolved = resolve(options, defaults, self._config.top_k_cap)
         result = GenerateResult(cb, on_end)
         request = GenerationRequest(
             request_id=uuid.uuid4().hex,
