@@ -3,8 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ninfer_jax.cli.bench_target import Job, Trace, own_peak_memory, random_tokens
+from ninfer_jax.config import PAGE_SIZE, EngineConfig
 from ninfer_jax.errors import NinferError
 from ninfer_jax.types import (
     Delta,
@@ -96,6 +98,13 @@ class EngineTarget:
     def peak_memory(self) -> int | None:
         return own_peak_memory()
 
+    def kv_bytes_per_token(self) -> int:
+        """What all layers keep for one token."""
+        capacity = self._engine.stats()["capacity"]
+        pages = capacity["main_pages"] + 1  # and the null page
+        kv_bytes: int = capacity["kv_bytes"] // (pages * PAGE_SIZE)
+        return kv_bytes
+
     def close(self) -> None:
         self._shutdown()
 
@@ -109,3 +118,12 @@ class EngineTarget:
             session=UnendingSession(),
             publish_session=False,
         )
+
+
+def open_engine(path: Path, config: EngineConfig, name: str) -> EngineTarget:
+    """Load a model and warm an engine; jax is imported here, in the target's own process."""
+    from ninfer_jax.artifact.loader import load
+    from ninfer_jax.engine.build import build_engine
+
+    engine = build_engine(load(path, weights=config.weights), config)
+    return EngineTarget(engine, engine.shutdown, name=name)

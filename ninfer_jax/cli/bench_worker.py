@@ -27,22 +27,23 @@ class WorkerTarget:
         self._receive()  # the target is ready
 
     def run(self, jobs: Sequence[Job]) -> list[Trace]:
-        traces: list[Trace] = self._call("run", list(jobs))
+        traces: list[Trace] = self.call("run", list(jobs))
         return traces
 
     def peak_memory(self) -> int | None:
-        memory: int | None = self._call("peak_memory")
+        memory: int | None = self.call("peak_memory")
         return memory
 
     def close(self) -> None:
         with contextlib.suppress(_WorkerEnded):
-            self._call("close")
+            self.call("close")
         self._process.join(timeout=30)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def call(self, method: str, *arguments: Any) -> Any:
+        """The result of any method of the target."""
         self._pipe.send((method, arguments))
         return self._receive()
 
