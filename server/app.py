@@ -1,6 +1,5 @@
 """The application: one factory, no module state. Routes are thin; protocols do the work."""
 
-import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +8,15 @@ from sanic import HTTPResponse, Request, Sanic
 from sanic.config import Config
 from sanic.response import BaseHTTPResponse
 
+from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.server import auth, cors, sse
 from ninfer_jax.server.error_handler import JsonErrorHandler
 from ninfer_jax.server.http import App
 from ninfer_jax.server.options import ServeOptions
-from ninfer_jax.server.protocols.base import ProtocolHandler, Sources
+from ninfer_jax.server.protocols.handler import ProtocolHandler, Sources
 from ninfer_jax.server.request_ids import request_id_of
 from ninfer_jax.server.resident import Resident
-from ninfer_jax.server.routes import chat, health, models, stats
+from ninfer_jax.server.routes import chat, health, metrics, models, stats
 
 NUM_WORKERS = 4
 DISCARDED_BODY_BYTES = 64 << 20
@@ -36,6 +36,7 @@ def create_app(
     options: ServeOptions,
     *,
     sources: Sources | None = None,
+    monitor: ServeMonitor | None = None,
     heartbeat: float = sse.HEARTBEAT_SECONDS,
 ) -> App:
     """The HTTP application over a model that may still be loading."""
@@ -56,12 +57,14 @@ def create_app(
     )
     sources = sources or system_sources()
     workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="prepare")
-    handler = ProtocolHandler(resident, options, sources, workers, heartbeat=heartbeat)
+    handler = ProtocolHandler(resident, options, sources, workers, observer=monitor, heartbeat=heartbeat)
     _add_middleware(app, options)
     health.add_routes(app, resident)
     stats.add_routes(app, resident)
     models.add_routes(app, resident, options, created=int(sources.now()))
     chat.add_routes(app, handler)
+    if monitor is not None:
+        metrics.add_routes(app, monitor.metrics)
     app.after_server_stop(lambda *_: workers.shutdown(wait=False, cancel_futures=True))
     return app
 
@@ -83,9 +86,3 @@ def _add_middleware(app: App, options: ServeOptions) -> None:
 
     app.register_middleware(before, "request")
     app.register_middleware(after, "response")
-
-
-def silence_framework_logs() -> None:
-    """Sanic's own lines say nothing that ours do not, and would mix their form into the log."""
-    for name in ("sanic.root", "sanic.error", "sanic.access", "sanic.server", "sanic.websockets"):
-        logging.getLogger(name).disabled = True

@@ -25,6 +25,10 @@ class Answer:
 class ErrorFamily(Protocol):
     """How one family of protocols spells errors."""
 
+    def kind(self, error: NinferError) -> tuple[int, str]:
+        """HTTP status and the family's error type."""
+        ...
+
     def answer(self, error: BaseException, request_id: str) -> Answer: ...
 
     def body(self, error: BaseException, request_id: str) -> dict[str, Any]: ...

@@ -31,6 +31,8 @@ class ServeOptions:
     max_request_mib: int = 384
     shutdown_grace_ms: int = 20_000
     log_level: str = "info"
+    log_stats_interval_ms: int = 5000
+    request_log_jsonl: str | None = None
     model_id: str | None = None
     weights: WeightFormat | None = None
     max_context: int = 8192
@@ -178,6 +180,14 @@ FLAGS: tuple[Flag, ...] = (
         "MS",
     ),
     Flag(NETWORK, "log-level", choice(*LOG_LEVELS), f"one of {', '.join(LOG_LEVELS)}", "LEVEL"),
+    Flag(
+        NETWORK,
+        "log-stats-interval-ms",
+        integer(0),
+        "how often throughput is reported; 0 never",
+        "MS",
+    ),
+    Flag(NETWORK, "request-log-jsonl", text, "append one JSON object an event to this file", "FILE"),
     Flag(
         MODEL,
         "model-id",

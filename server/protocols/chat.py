@@ -8,14 +8,14 @@ from ninfer_jax.server import sse
 from ninfer_jax.server.completion import Completion
 from ninfer_jax.server.errors import OPENAI
 from ninfer_jax.server.fields import JsonObject, optional_boolean, optional_integer, optional_object
-from ninfer_jax.server.protocols.base import PreparedRequest, RequestContext, ResponseBuilder
+from ninfer_jax.server.protocols.base import ResponseBuilder
 from ninfer_jax.server.protocols.chat_capabilities import check_capabilities
 from ninfer_jax.server.protocols.chat_messages import MessageParser
 from ninfer_jax.server.protocols.chat_objects import final_timings, finish_reason, usage_object
 from ninfer_jax.server.protocols.chat_stream import ChatChunks, StreamOptions
 from ninfer_jax.server.protocols.chat_tools import parse_tool_choice, parse_tools
-from ninfer_jax.server.protocols.lowering import GenerationSettings, lower
 from ninfer_jax.server.protocols.prompt_cache import parse_cache_options, select_writes
+from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
 from ninfer_jax.server.protocols.sampling import parse_sampling, parse_stop
 from ninfer_jax.server.protocols.thinking import (
     ThinkingFields,
@@ -28,6 +28,8 @@ from ninfer_jax.types import Admitted, Finished, Output, PrefillProgress
 
 
 class ChatBuilder(ResponseBuilder):
+    protocol = "openai_chat"
+
     def __init__(self, context: RequestContext) -> None:
         super().__init__(context)
         self._id = context.new_id("chatcmpl-")
@@ -49,7 +51,7 @@ class ChatBuilder(ResponseBuilder):
         ignored += check_capabilities(
             body, num_callable=len(conversation.callable_tools), lenient=self.context.options.lenient_api
         )
-        return PreparedRequest(lower(self.context, conversation, settings), stream, tuple(ignored))
+        return PreparedRequest(conversation, settings, stream, tuple(ignored))
 
     def _thinking(self, body: JsonObject, ignored: list[str]) -> ThinkingFields:
         lenient, capabilities = self.context.options.lenient_api, self.context.frontend.capabilities

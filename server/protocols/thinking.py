@@ -25,6 +25,8 @@ class ThinkingFields:
     effort: str | None = None
     preserve: bool | None = None
     budget: int | None = None
+    requested_effort: str | None = None
+    """The client's own word, for the log."""
 
 
 def parse_template_switches(
@@ -90,7 +92,7 @@ def combine(
     wants = effort != "none"
     if enable is not None and enable != wants:
         raise _conflict("enable_thinking", f"enable_thinking and {field} {effort!r} contradict each other")
-    return ThinkingFields(enable=wants, effort=effort if wants else None, preserve=preserve)
+    return ThinkingFields(wants, effort if wants else None, preserve, requested_effort=effort)
 
 
 def _conflict(field: str, message: str) -> InvalidRequestError:

@@ -3,8 +3,8 @@
 from sanic import HTTPResponse, Request
 
 from ninfer_jax.server.http import App
-from ninfer_jax.server.protocols.base import ProtocolHandler
 from ninfer_jax.server.protocols.chat import ChatBuilder
+from ninfer_jax.server.protocols.handler import ProtocolHandler
 
 
 def add_routes(app: App, handler: ProtocolHandler) -> None:
