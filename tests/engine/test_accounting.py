@@ -1,12 +1,14 @@
 """Host phases: every moment counted once, in total, a class and a request."""
 
+import statistics
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.accounting import Detail, Exposure, HostClock, Phase, WorkClass
-from tests.fakes import FakeExecutor, FakeSession, Recorder, fake_engine, fake_request
+from tests.fakes import FakeExecutor, FakePending, FakeSession, Recorder, fake_engine, fake_request
 
 
 class ManualClock:
@@ -62,6 +64,16 @@ class SlowExecutor(FakeExecutor):
         self.during_wait = lambda: time.sleep(0.002)
 
 
+class QuickExecutor(FakeExecutor):
+    """A device without checks, so that the host is what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 64)
+
+    def decode(self, lanes: Sequence[int], token_ids: Sequence[int], frontiers: Sequence[int]) -> FakePending:
+        return FakePending([1] * len(lanes))
+
+
 def test_the_phases_of_a_busy_engine_sum_to_wall_time() -> None:
     config = EngineConfig(max_context=512, kv_capacity=1024, max_concurrency=2, prefill_chunk=64)
     engine = fake_engine(config, start=False, executor=SlowExecutor())
@@ -101,4 +113,22 @@ def test_idle_time_is_not_host_time() -> None:
     recorder.wait()
     work = engine.stats()["host_work"]
     assert work["elapsed_seconds"]["total"] + work["device_wait_seconds"] < 0.25
+    engine.shutdown()
+
+
+def test_the_host_time_of_a_round_of_eight_is_small() -> None:
+    """All host phases of a B = 8 decode round, sessions without text work."""
+    config = EngineConfig(max_context=512, kv_capacity=4096, max_concurrency=8, prefill_chunk=64)
+    engine = fake_engine(config, start=False, executor=QuickExecutor())
+    for row in range(8):
+        engine.reserve().submit(fake_request([row] * 20, 400), Recorder())
+    while engine.stats()["gauges"]["decode_ready"] < 8:
+        engine.thread.step()
+    rounds = []
+    for _ in range(200):
+        before = engine.stats()["host_work"]["elapsed_seconds"]["total"]
+        engine.thread.step()
+        rounds.append(engine.stats()["host_work"]["elapsed_seconds"]["total"] - before)
+    assert engine.stats()["counters"]["decode_rounds"] >= 200
+    assert statistics.median(rounds) < 0.0015
     engine.shutdown()
