@@ -24,11 +24,11 @@ from ninfer_jax.artifact.container import (
     file_entries,
     list_files,
 )
+from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.artifact.stored_weights import save_weights, tensor_table
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
-from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 SUFFIX = ".ninfer"
@@ -52,8 +52,7 @@ def convert(
     ModelLoadError for what ``load`` would refuse.
     """
     _check_out(out, force)
-    module = architecture(source.config)
-    specs = module.abstract(module.parse_config(source.config))
+    specs = recognise(source.config, len(source.tensors)).specs
     check_names(spec_leaves(specs), source.tensors)
     with _partial_folder(out) as partial:
         stage("read")

@@ -133,8 +133,10 @@ def _rope_scaling(
         "high_freq_factor": LLAMA3_HIGH,
         "original_max_position_embeddings": LLAMA3_CONTEXT,
     }
-    expected = llama3_factors(config["head_dim"], config["rope_theta"], factor)
-    if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
+    is_llama3 = 2 * factors.size == config["head_dim"] and np.allclose(
+        factors, llama3_factors(config["head_dim"], config["rope_theta"], factor), rtol=1e-3
+    )
+    if not is_llama3:
         raise UnsupportedModelError(
             "rope_freqs.weight holds frequency factors other than Llama 3's", field="rope_freqs.weight"
         )

@@ -5,6 +5,7 @@ in the half-split order of Hugging Face checkpoints. The permutation acts on who
 index into the still quantised rows and costs nothing.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -86,7 +87,8 @@ class GGUFSource:
 
     @cached_property
     def resources(self) -> Mapping[str, bytes]:
-        return text_resources(self._file.metadata)
+        config = json.dumps(self.config, indent=2).encode()
+        return {"config.json": config, **text_resources(self._file.metadata)}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ninfer_jax.artifact.frontend import RESOURCES, TOKENIZERS
+from ninfer_jax.artifact.resources import RESOURCES, TOKENIZERS
 from ninfer_jax.artifact.safetensors_file import SafetensorsFile
 from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
 from ninfer_jax.errors import CorruptModelError, ModelLoadError, UnsupportedModelError

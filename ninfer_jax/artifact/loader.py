@@ -10,15 +10,14 @@ import numpy as np
 
 from ninfer_jax.artifact.assemble import BF16, Progress, check_names, load_weights, no_progress
 from ninfer_jax.artifact.container import Artifact, is_artifact
-from ninfer_jax.artifact.frontend import Frontend, GenerationDefaults
 from ninfer_jax.artifact.gguf_file import MAGIC
 from ninfer_jax.artifact.gguf_source import GGUFSource
 from ninfer_jax.artifact.hf_source import HuggingFaceSource
+from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import Source, SourceKind
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ModelLoadError
 from ninfer_jax.models.base import Architecture, ModelConfig, Weights
-from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 
@@ -49,8 +48,8 @@ class LoadedModel:
     hf_config: Mapping[str, Any]
     weights: Weights
     weight_format: WeightFormat
-    frontend: Frontend
-    generation: GenerationDefaults
+    resources: Mapping[str, bytes]
+    """Tokenizer, chat template and their like by file name, for the text layer."""
     source: SourceDescription
     num_parameters: int
     weight_bytes: int
@@ -69,11 +68,7 @@ def load(
     Raises ModelLoadError or one of its kinds, naming the tensor, member or file at fault.
     """
     checkpoint = open_checkpoint(Path(path))
-    module = architecture(checkpoint.config)
-    config = module.parse_config(checkpoint.config)
-    specs = module.abstract(config)
-    frontend = Frontend(checkpoint.resources)
-    generation = frontend.generation(checkpoint.config)
+    module, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     if isinstance(checkpoint, Artifact):
         weight_format = weights or _default_for(checkpoint)
         tree = _restore(checkpoint, specs, weight_format)
@@ -90,8 +85,7 @@ def load(
         hf_config=checkpoint.config,
         weights=tree,
         weight_format=weight_format,
-        frontend=frontend,
-        generation=generation,
+        resources=checkpoint.resources,
         source=SourceDescription(checkpoint.kind, str(checkpoint.path), checkpoint.formats),
         num_parameters=num_parameters(specs),
         weight_bytes=sum(array.nbytes for array in jax.tree.leaves(tree)),

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
 from ninfer_jax.errors import UnsupportedModelError
 from ninfer_jax.models.base import ArraySpec
-from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.weights import spec_leaves
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -36,8 +36,7 @@ class RandomSource:
         self.path = config_path
         self.config = config
         self._seed = seed
-        module = architecture(config)
-        specs = spec_leaves(module.abstract(module.parse_config(config)))
+        specs = spec_leaves(recognise(config).specs)
         self._specs: dict[str, tuple[ArraySpec, tuple[int, ...]]] = {
             name: (spec, shape)
             for spec in specs
@@ -53,6 +52,7 @@ class RandomSource:
         vocab_size = (self.config.get("text_config") or self.config)["vocab_size"]
         tokenizer, ends = byte_tokenizer(vocab_size), [0, 2]
         return {
+            "config.json": json.dumps(self.config, indent=2).encode(),
             "tokenizer.json": tokenizer.to_str().encode(),
             "chat_template.jinja": CHAT_TEMPLATE.encode(),
             "generation_config.json": json.dumps({"eos_token_id": ends}).encode(),

@@ -2,24 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from ninfer_jax.artifact.assemble import check_names
 from ninfer_jax.artifact.container import Artifact
-from ninfer_jax.artifact.frontend import Frontend, GenerationDefaults
 from ninfer_jax.artifact.loader import open_checkpoint
+from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import SourceKind
 from ninfer_jax.models.base import ModelConfig
-from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.weights import num_parameters, spec_leaves
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    nbytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +25,7 @@ class Summary:
     num_parameters: int
     formats: Mapping[str, int]
     weight_bytes: int
-    resources: Mapping[str, Resource]
-    frontend: Frontend
-    generation: GenerationDefaults
+    resources: Mapping[str, bytes]
     manifest: Mapping[str, Any]
     """Facts that only an artifact has: container version, provenance. Empty for other kinds."""
 
@@ -44,9 +34,7 @@ def summarise(path: Path, *, verify: bool = False) -> Summary:
     """Raises ModelLoadError for what ``load`` would refuse without reading weights; with ``verify`` the
     weight files of an artifact are hashed too."""
     checkpoint = open_checkpoint(path)
-    module = architecture(checkpoint.config)
-    config = module.parse_config(checkpoint.config)
-    specs = module.abstract(config)
+    _, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     manifest: dict[str, Any] = {}
     if isinstance(checkpoint, Artifact):
         weight_bytes = checkpoint.tensor_bytes
@@ -56,7 +44,6 @@ def summarise(path: Path, *, verify: bool = False) -> Summary:
     else:
         check_names(spec_leaves(specs), checkpoint.tensors)
         weight_bytes = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
-    frontend = Frontend(checkpoint.resources)
     return Summary(
         path=str(path),
         kind=checkpoint.kind,
@@ -65,11 +52,6 @@ def summarise(path: Path, *, verify: bool = False) -> Summary:
         num_parameters=num_parameters(specs),
         formats=checkpoint.formats,
         weight_bytes=weight_bytes,
-        resources={
-            name: Resource(len(data), sha256(data).hexdigest())
-            for name, data in sorted(checkpoint.resources.items())
-        },
-        frontend=frontend,
-        generation=frontend.generation(checkpoint.config),
+        resources=checkpoint.resources,
         manifest=manifest,
     )

@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from gguf import GGMLQuantizationType as Q
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.weights import spec_leaves
@@ -31,7 +33,11 @@ CONFIG: dict[str, Any] = {
     "eos_token_id": 2,
 }
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-TOKENIZER_JSON = json.dumps({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})
+TOKENS = ["<|endoftext|>", "<s>", "<|im_end|>", *map(chr, range(ord("!"), ord("{"))), "\u0120", "th", "the"]
+MERGES = ["t h", "th e"]
+TOKENIZER_JSON = Tokenizer(
+    BPE({token: i for i, token in enumerate(TOKENS)}, [("t", "h"), ("th", "e")])
+).to_str()
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -157,9 +163,9 @@ def write_gguf(
         f"{arch}.rope.freq_base": hf_config["rope_theta"],
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
-        "tokenizer.ggml.tokens": ["<|endoftext|>", "<s>", "<|im_end|>", *(f"t{i}" for i in range(3, size))],
+        "tokenizer.ggml.tokens": [*TOKENS, *(f"<unused{i}>" for i in range(len(TOKENS), size))],
         "tokenizer.ggml.token_type": [3, 3, 3] + [1] * (size - 3),
-        "tokenizer.ggml.merges": ["t 3", "t 4"],
+        "tokenizer.ggml.merges": MERGES,
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.add_bos_token": False,

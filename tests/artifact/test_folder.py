@@ -63,18 +63,17 @@ def test_weight_formats(tmp_path: Path) -> None:
     assert int8.weight_bytes < bf16.weight_bytes < load(path, weights="f32").weight_bytes
 
 
-def test_identity_resources_and_generation(tmp_path: Path) -> None:
+def test_identity_and_resources(tmp_path: Path) -> None:
     path = folder(tmp_path)
     (path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
-    (path / "generation_config.json").write_text(
-        '{"eos_token_id": [7, 2], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true}'
-    )
+    (path / "README.md").write_text("not a resource")
     model = load(path)
     assert model.identity.model_id == "tiny-model"
     assert load(path, model_id="mine").identity.model_id == "mine"
-    assert model.generation.eos_token_ids == (7, 2)
-    assert (model.generation.temperature, model.generation.top_k, model.generation.top_p) == (0.6, 20, 0.95)
-    assert model.frontend.resources["tokenizer_config.json"] == b'{"bos_token": "<s>"}'
+    assert set(model.resources) == {
+        "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+    }  # fmt: skip
+    assert model.resources["tokenizer_config.json"] == b'{"bos_token": "<s>"}'
     assert model.num_parameters == sum(array.size for array in checkpoints.tensors(CONFIG).values())
     assert model.source.formats == {"F32": len(checkpoints.tensors(CONFIG))}
 
@@ -83,28 +82,6 @@ def test_a_cache_snapshot_is_called_by_its_repository(tmp_path: Path) -> None:
     path = tmp_path / "models--Org--Some-Model" / "snapshots" / ("0" * 40)
     checkpoints.write_folder(path, CONFIG, checkpoints.tensors(CONFIG))
     assert load(path).identity.model_id == "Some-Model"
-
-
-def test_chat_template_in_older_places(tmp_path: Path) -> None:
-    path = folder(tmp_path)
-    (path / "chat_template.jinja").unlink()
-    assert load(path).frontend.chat_template is None
-    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
-    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
-    assert load(path).frontend.chat_template == "D"
-    (path / "tokenizer_config.json").write_text('{"chat_template": "S"}')
-    assert load(path).frontend.chat_template == "S"
-
-
-def test_end_tokens_fall_back(tmp_path: Path) -> None:
-    """generation_config.json, else config.json, else the tokenizer's named end token."""
-    path = folder(tmp_path)
-    assert load(path).generation.eos_token_ids == (2,)
-    (path / "config.json").write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "eos_token_id"}))
-    assert load(path).generation.eos_token_ids == ()
-    (path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<end>"}}')
-    (path / "tokenizer.json").write_text('{"added_tokens": [{"id": 9, "content": "<end>"}]}')
-    assert load(path).generation.eos_token_ids == (9,)
 
 
 def fp8_checkpoint(path: Path, block: tuple[int, int]) -> tuple[Path, dict[str, Any]]:
@@ -283,11 +260,16 @@ def test_unknown_architecture(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
-def test_json_that_is_damaged(tmp_path: Path, name: str) -> None:
+def test_more_layers_than_tensors(tmp_path: Path) -> None:
     path = folder(tmp_path)
-    (path / "chat_template.jinja").unlink()
-    (path / "config.json").write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "eos_token_id"}))
-    (path / name).write_text('{"a": ')
-    with pytest.raises(CorruptModelError, match=name):
+    (path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 10**12}))
+    with pytest.raises(CorruptModelError, match="1000000000000 layers"):
         load(path)
+
+
+def test_config_that_is_damaged(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    for text, message in (('{"a": ', "is not JSON"), ("[]", "is not a JSON object")):
+        (path / "config.json").write_text(text)
+        with pytest.raises(CorruptModelError, match=rf"config\.json {message}"):
+            load(path)

@@ -113,12 +113,14 @@ def test_text_resources(tmp_path: Path) -> None:
         tmp_path / "m.gguf", hf_config, checkpoints.tensors(hf_config), metadata=metadata
     )
     model = load(path)
-    assert model.frontend.chat_template == checkpoints.TEMPLATE
-    assert model.generation.eos_token_ids == (2, 0)  # the declared end first, then <|endoftext|>
-    assert model.generation.temperature == 0.5
-    tokenizer = json.loads(model.frontend.resources["gguf_tokenizer.json"])
+    assert model.resources["chat_template.jinja"].decode() == checkpoints.TEMPLATE
+    generation = json.loads(model.resources["generation_config.json"])
+    assert generation["eos_token_id"] == [2, 0]  # the declared end first, then <|endoftext|>
+    assert generation["temperature"] == 0.5
+    tokenizer = json.loads(model.resources["gguf_tokenizer.json"])
     assert tokenizer["tokens"][:3] == ["<|endoftext|>", "<s>", "<|im_end|>"]
-    assert (tokenizer["model"], tokenizer["pre"], tokenizer["merges"]) == ("gpt2", "smollm", ["t 3", "t 4"])
+    assert (tokenizer["model"], tokenizer["pre"]) == ("gpt2", "smollm")
+    assert tokenizer["merges"] == checkpoints.MERGES
     assert (tokenizer["bos_token_id"], tokenizer["eos_token_id"]) == (1, 2)
     assert tokenizer["add_bos_token"] is False
     assert "unknown_token_id" not in tokenizer
@@ -155,6 +157,7 @@ def test_model_id(tmp_path: Path, file: str, model_id: str) -> None:
         ({"llama.block_count": None}, CorruptModelError, "block_count"),
         ({"llama.block_count": 3}, CorruptModelError, "model.layers.2"),
         ({"llama.block_count": 1}, CorruptModelError, "model.layers.1"),
+        ({"llama.block_count": 4_000_000_000}, CorruptModelError, "4000000000 layers"),
         ({"llama.embedding_length": "many"}, CorruptModelError, "embedding_length"),
         ({"llama.attention.head_count": [4, 2]}, UnsupportedModelError, "head_count"),
         ({"tokenizer.ggml.tokens": None}, CorruptModelError, "tokenizer.ggml.tokens"),

@@ -11,6 +11,8 @@ from ninfer_jax.artifact.convert import convert
 from ninfer_jax.artifact.loader import load
 from ninfer_jax.artifact.random_source import RandomSource, byte_tokenizer
 from ninfer_jax.errors import UnsupportedModelError
+from ninfer_jax.text.conversation import Conversation, TextPart, Turn
+from ninfer_jax.text.frontend import Frontend
 from tests.artifact import checkpoints
 
 CONFIG = checkpoints.config(vocab_size=300)
@@ -32,10 +34,11 @@ def test_an_artifact_of_it_loads(tmp_path: Path) -> None:
     convert(source, tmp_path / "r.ninfer", "int8", model_id="tiny-random")
     model = load(tmp_path / "r.ninfer")
     assert model.identity.model_id == "tiny-random"
-    assert model.generation.eos_token_ids == (0, 2)
-    assert "<|im_start|>" in (model.frontend.chat_template or "")
-    tokenizer = Tokenizer.from_str(model.frontend.resources["tokenizer.json"].decode())
-    assert tokenizer.get_vocab_size() == 259
+    frontend = Frontend.from_resources(model.resources, max_context=256)
+    assert frontend.defaults.eos_ids == {0, 2}
+    assert frontend.tokenizer.vocab_size == 259
+    turn = Conversation(turns=(Turn("user", (TextPart("Hi \u00e9"),)),))
+    assert frontend.prepare(turn).text == "<|im_start|>user\nHi \u00e9<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.mark.parametrize("text", ["Hello, world!\n", "naïve 🙂 \t\x00"])

@@ -32,7 +32,8 @@ def test_convert_then_inspect(gguf_file: Path, tmp_path: Path, capsys: pytest.Ca
     assert facts["architecture"]["layers"] == {"full_attention": 2}
     assert facts["weights"]["formats"] == {"float32": 5, "bfloat16": 9}
     assert facts["source"] == {"kind": "gguf", "name": "tiny.gguf", "formats": {"F32": 20}}
-    assert facts["template"]["chat"] is True
+    assert facts["template"]["tools"] is False
+    assert facts["eos_token_ids"] == [0, 2]
     assert len(facts["resources"]["chat_template.jinja"]["sha256"]) == 64
 
     assert main(["inspect", str(out)]) == 0
@@ -50,7 +51,15 @@ def test_inspect_agrees_about_the_source_and_the_artifact(
     for path in (gguf_file, tmp_path / "t.ninfer"):
         main(["inspect", str(path), "--json"])
         facts.append(json.loads(capsys.readouterr().out))
-    for key in ("model_id", "architecture", "num_parameters", "generation", "template", "resources"):
+    for key in (
+        "model_id",
+        "architecture",
+        "num_parameters",
+        "eos_token_ids",
+        "sampling",
+        "template",
+        "resources",
+    ):
         assert facts[0][key] == facts[1][key]
 
 

@@ -5,7 +5,6 @@ from functools import cache
 import jax
 import numpy as np
 
-from ninfer_jax.artifact.frontend import Frontend
 from ninfer_jax.artifact.loader import Identity, LoadedModel, SourceDescription
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.programs import ProgramSpec
@@ -102,7 +101,6 @@ def generate(
 def loaded_model() -> LoadedModel:
     """The tiny model with a byte tokenizer and a ChatML template, as a loader would give it."""
     specs = llama.abstract(CONFIG)
-    frontend = Frontend(resources())
     return LoadedModel(
         identity=Identity("tiny", "llama"),
         architecture=llama,
@@ -110,8 +108,7 @@ def loaded_model() -> LoadedModel:
         hf_config=HF_CONFIG,
         weights=weights(),
         weight_format="f32",
-        frontend=frontend,
-        generation=frontend.generation(HF_CONFIG),
+        resources=resources(),
         source=SourceDescription("random", "memory", {}),
         num_parameters=num_parameters(specs),
         weight_bytes=4 * num_parameters(specs),
