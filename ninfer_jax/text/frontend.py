@@ -53,6 +53,8 @@ class Prepared:
     """None: the model does not think. True: the prompt ends inside ``<think>``."""
     thinking: bool
     """Thinking is on for the new turn."""
+    effort: str | None = None
+    """``none`` without thinking; else the template's effort in force, None where it has no tiers."""
     continues_text: bool = False
     tools: tuple[Tool, ...] = ()
     """Those that may become structured calls."""
@@ -130,12 +132,15 @@ class Frontend:
             self._renderer, conversation, text, keeps_reasoning=self._keeps_reasoning(conversation)
         )
         opened = text.rstrip().endswith(OPEN) and not conversation.continue_final_turn
-        thinking = self.capabilities.thinking and (opened or conversation.enable_thinking is not False)
+        may_think = self.capabilities.thinking and not conversation.continue_final_turn
+        thinking = may_think and (opened or conversation.enable_thinking is not False)
+        effort = conversation.reasoning_effort or self.capabilities.default_effort
         return Prepared(
             PreparedPrompt(encoded.token_ids, frontiers=finder.find(self._encoder, encoded)),
             text,
             reasoning=opened if self.capabilities.thinking else None,
-            thinking=thinking and not conversation.continue_final_turn,
+            thinking=thinking,
+            effort=effort if thinking else "none",
             continues_text=conversation.continue_final_turn,
             tools=tuple(tool for tool in conversation.tools if tool.name in conversation.callable_tools),
         )

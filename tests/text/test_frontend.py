@@ -110,6 +110,7 @@ def test_thinking_is_read_off_the_prompt() -> None:
     on, off = front.prepare(HI), front.prepare(replace(HI, enable_thinking=False))
     assert (on.reasoning, on.thinking) == (True, True)
     assert (off.reasoning, off.thinking) == (False, False)
+    assert (on.effort, off.effort) == (None, "none")
     assert answer(front, "so\n</think>\n\nHi!") == [TextDelta("reasoning", "so"), TextDelta("content", "Hi!")]
 
 
