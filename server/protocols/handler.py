@@ -85,6 +85,7 @@ class ProtocolHandler:
             job = _Preparation(builder, family_of(request.path), self._observer, received_at)
             generation = await self._work(lambda: job.run(raw), reservation.deadline)
             with job.rejections():
+                job.announce()
                 reservation.submit(generation, channel.put)
             if job.stream:
                 await self._stream(request, builder, channel)
@@ -198,12 +199,15 @@ class _Preparation:
         builder = self._builder
         prepared = builder.prepare(parse_body(raw))
         self.stream = prepared.stream
-        self._shape = shape = shape_of(builder.protocol, builder.context, prepared)
+        self._shape = shape_of(builder.protocol, builder.context, prepared)
         with self.rejections():
-            generation = lower(builder.context, prepared)
+            return lower(builder.context, prepared)
+
+    def announce(self) -> None:
+        """Tell the observer, with nothing between this and the submission that could lose the request."""
         if self._observer is not None:
-            self._observer.prepared(builder.context.request_id, shape, self._received_at)
-        return generation
+            assert self._shape is not None, "announced before it was prepared"
+            self._observer.prepared(self._builder.context.request_id, self._shape, self._received_at)
 
     @contextmanager
     def rejections(self) -> Iterator[None]:
