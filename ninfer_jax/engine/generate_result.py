@@ -4,7 +4,17 @@ import threading
 from collections.abc import Callable, Iterator
 
 from ninfer_jax.errors import EngineError, NinferError
-from ninfer_jax.types import Event, Failed, Finished, FinishReason, Output, Reservation, TextDelta, Usage
+from ninfer_jax.types import (
+    Channel,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Output,
+    Reservation,
+    TextDelta,
+    Usage,
+)
 
 TokenCallback = Callable[[str], None]
 
@@ -13,11 +23,18 @@ class GenerateResult:
     """The text of one request as it comes. Any thread may read; the engine thread writes.
 
     Take it whole (``wait_completion``), piece by piece (iterate, or ``wait`` and look at ``text``), or
-    through ``cb``, which the engine thread calls with each piece and which must return at once.
+    through ``cb``, which the engine thread calls with each piece and which must return at once
+    (``reasoning_cb`` with pieces of what the model thinks before its answer).
     """
 
-    def __init__(self, cb: TokenCallback | None = None, on_end: Callable[[], None] | None = None) -> None:
-        self._cb = cb
+    def __init__(
+        self,
+        cb: TokenCallback | None = None,
+        *,
+        reasoning_cb: TokenCallback | None = None,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
+        self._callbacks: dict[Channel, TokenCallback | None] = {"content": cb, "reasoning": reasoning_cb}
         self._on_end = on_end
         self._changed = threading.Condition()
         self._news = threading.Event()
@@ -100,26 +117,25 @@ class GenerateResult:
         match event:
             case Output(token_ids=token_ids, deltas=deltas):
                 texts = [delta for delta in deltas if isinstance(delta, TextDelta) and delta.text]
-                pieces = [delta.text for delta in texts if delta.channel == "content"]
                 with self._changed:
                     self._token_ids += token_ids
                     self._reasoning += [delta.text for delta in texts if delta.channel == "reasoning"]
-                    self._pieces += pieces
+                    self._pieces += [delta.text for delta in texts if delta.channel == "content"]
                     self._changed.notify_all()
                 self._news.set()
-                self._call_back(pieces)
+                self._call_back(texts)
             case Finished():
                 self._end(event, None)
             case Failed(error=error):
                 self._end(None, error)
 
-    def _call_back(self, pieces: list[str]) -> None:
+    def _call_back(self, texts: list[TextDelta]) -> None:
         try:
-            for piece in pieces:
-                if self._cb is not None:
-                    self._cb(piece)
+            for delta in texts:
+                if callback := self._callbacks.get(delta.channel):
+                    callback(delta.text)
         except Exception as error:
-            self._cb = None
+            self._callbacks.clear()
             self._error = EngineError(f"the callback raised {error!r}")
             self._error.__cause__ = error
             self.cancel()

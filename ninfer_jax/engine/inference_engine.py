@@ -138,7 +138,8 @@ class InferenceEngine:
         def put(piece: str | None) -> None:
             loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        result = await asyncio.to_thread(self._submit, prompt, options, put, lambda: put(None))
+        result = GenerateResult(put, on_end=lambda: put(None))
+        await asyncio.to_thread(self._submit, prompt, options, result)
         try:
             while (piece := await pieces.get()) is not None:
                 yield piece
@@ -147,11 +148,16 @@ class InferenceEngine:
             result.cancel()
 
     def submit(
-        self, prompt: Prompt, *, cb: TokenCallback | None = None, **options: Unpack[Options]
+        self,
+        prompt: Prompt,
+        *,
+        cb: TokenCallback | None = None,
+        reasoning_cb: TokenCallback | None = None,
+        **options: Unpack[Options],
     ) -> GenerateResult:
         """Start one generation and return at once. Raises RequestError, or ServerOverloadedError when
         every place is taken."""
-        return self._submit(prompt, options, cb)
+        return self._submit(prompt, options, GenerateResult(cb, reasoning_cb=reasoning_cb))
 
     def get_stats(self) -> dict[str, Any]:
         """Scheduler, cache and throughput counters, JSON-ready."""
@@ -169,17 +175,10 @@ class InferenceEngine:
     ) -> None:
         self.shutdown()
 
-    def _submit(
-        self,
-        prompt: Prompt,
-        options: Options,
-        cb: TokenCallback | None = None,
-        on_end: Callable[[], None] | None = None,
-    ) -> GenerateResult:
+    def _submit(self, prompt: Prompt, options: Options, result: GenerateResult) -> GenerateResult:
         prepared = self._prepare(prompt, options.get("enable_thinking"))
         defaults = self._frontend.sampling_defaults(thinking=prepared.thinking)
         resolved = resolve(options, defaults, self._config.top_k_cap)
-        result = GenerateResult(cb, on_end)
         request = GenerationRequest(
             request_id=uuid.uuid4().hex,
             prompt=prepared.prompt,
@@ -208,7 +207,7 @@ class InferenceEngine:
             for index, prompt in enumerate(prompts):
                 if index >= self._capacity:
                     results[index - self._capacity].wait_completion()
-                results.append(self._submit(prompt, options))
+                results.append(self._submit(prompt, options, GenerateResult()))
             return [result.wait_completion() for result in results]
         finally:
             for result in results:
@@ -227,13 +226,10 @@ class InferenceEngine:
 
         def submit_next() -> None:
             index = len(results)
-            result = self._submit(
-                prompts[index],
-                options,
-                lambda piece: news.put((index, piece)),
-                lambda: news.put((index, None)),
+            result = GenerateResult(
+                lambda piece: news.put((index, piece)), on_end=lambda: news.put((index, None))
             )
-            results.append(result)
+            results.append(self._submit(prompts[index], options, result))
 
         try:
             while len(results) < min(len(prompts), self._capacity):
