@@ -1,8 +1,10 @@
 """Paged attention: write this step's keys and values, then attend over everything before them."""
 
+from functools import partial
+
 import jax
 
-from ninfer_jax.kernels.paged_attention import reference
+from ninfer_jax.kernels.paged_attention import cpu, reference
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
@@ -31,4 +33,10 @@ def paged_attention(
         raise ValueError(f"paged_attention: {q.shape[2]} query heads over {k.shape[2]} KV heads")
     if scale is None:
         scale = float(q.shape[-1] ** -0.5)
-    return reference.paged_attention(q, k, v, pool, block_tables, starts, lengths, scale)
+    arguments = (q, k, v, pool, block_tables, starts, lengths)
+    out, pool = jax.lax.platform_dependent(
+        *arguments,
+        cpu=partial(cpu.paged_attention, scale=scale),
+        default=partial(reference.paged_attention, scale=scale),
+    )
+    return out.astype(q.dtype), pool

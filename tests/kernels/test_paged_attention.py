@@ -1,0 +1,83 @@
+"""The CPU form against the plain reference: outputs of real columns, and the pool outside the null page."""
+
+import math
+import re
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ninfer_jax.kernels.paged_attention import KVPool, allocate_pool, api, cpu, reference
+from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, ArgSpec
+
+
+def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
+    args = {name: jnp.asarray(array) for name, array in spec.arguments().items()}
+    pool = KVPool(args.pop("pool_k"), args.pop("pool_v"))
+    scale = spec.head_dim**-0.5
+    out, pool = jax.jit(partial(function, scale=scale))(
+        args["q"], args["k"], args["v"], pool, args["block_tables"], args["starts"], args["lengths"]
+    )
+    return np.asarray(out), KVPool(np.asarray(pool.k), np.asarray(pool.v))
+
+
+@pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("function", [cpu.paged_attention, api.paged_attention], ids=["cpu", "api"])
+def test_equals_reference(function: Any, spec: ArgSpec) -> None:
+    expected, expected_pool = call(reference.paged_attention, spec)
+    actual, pool = call(function, spec)
+    assert np.isfinite(actual).all()
+    for row, length in enumerate(spec.lengths):
+        np.testing.assert_allclose(actual[row, :length], expected[row, :length], atol=2e-6, rtol=0)
+    for part, expected_part in zip(pool, expected_pool, strict=True):
+        np.testing.assert_array_equal(part[1:], expected_part[1:])
+
+
+def test_huge_scores_do_not_overflow() -> None:
+    spec = DECODE[4]
+    args = spec.arguments()
+    pool = KVPool(jnp.asarray(args["pool_k"]) * 1e3, jnp.asarray(args["pool_v"]))
+    rest = (jnp.asarray(args[name]) for name in ("q", "k", "v"))
+    tail = (jnp.asarray(args[name]) for name in ("block_tables", "starts", "lengths"))
+    out, _ = api.paged_attention(*rest, pool, *tail)
+    assert np.isfinite(np.asarray(out)).all()
+
+
+def test_head_counts_are_checked() -> None:
+    pool = allocate_pool(3, 2, 16, jnp.float32)
+    ones = jnp.ones((1, 1, 3, 16))
+    with pytest.raises(ValueError, match="3 query heads over 2 KV heads"):
+        api.paged_attention(
+            ones,
+            ones[:, :, :2],
+            ones[:, :, :2],
+            pool,
+            jnp.ones((1, 2), int),
+            jnp.zeros(1, int),
+            jnp.ones(1, int),
+        )
+
+
+@pytest.mark.parametrize("spec", [DECODE[0], DECODE[4], PREFILL[0], PREFILL[4]], ids=lambda spec: spec.name)
+def test_donated_pool_is_updated_in_place(spec: ArgSpec) -> None:
+    """No copy, conversion or transpose as large as a pool; the pool's buffers come back."""
+    capacity = 4000
+    shapes = {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in spec.arguments().items()}
+    part = jax.ShapeDtypeStruct((capacity, *shapes["pool_k"].shape[1:]), jnp.float32)
+
+    def step(pool: KVPool, *rest: Any) -> Any:
+        q, k, v, *where = rest
+        return api.paged_attention(q, k, v, pool, *where)
+
+    names = ("q", "k", "v", "block_tables", "starts", "lengths")
+    program = jax.jit(step, donate_argnums=0)
+    compiled = program.lower(KVPool(part, part), *(shapes[name] for name in names)).compile()
+    pool_bytes = math.prod(part.shape) * 4
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes >= 2 * pool_bytes
+    assert memory.temp_size_in_bytes < pool_bytes / 4
+    moved = re.findall(rf"= f32\[{capacity},[^ ]* (copy|convert|transpose)\(", compiled.as_text())
+    assert not moved
