@@ -7,8 +7,7 @@ device; so beyond the weights themselves a load needs one leaf of memory a threa
 
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -17,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ninfer_jax.artifact.source import Source, TensorInfo
+from ninfer_jax.artifact.source import Source
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import CorruptModelError
 from ninfer_jax.kernels.linear import QuantArray, quantise_rows
@@ -28,9 +27,6 @@ BLOCK_ELEMENTS = 1 << 18
 """Elements handled at once: 1 MiB of float32."""
 
 MAX_THREADS = 8
-
-IGNORABLE = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|attn\.bias)")
-"""Buffers that some exporters write beside the weights and that a model computes for itself."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (elements done, elements in all), from any thread."""
@@ -45,39 +41,13 @@ def no_progress(done: int, total: int) -> None:
     """For callers that do not watch."""
 
 
-def check_names(
-    specs: Iterable[ArraySpec], tensors: Mapping[str, TensorInfo], carried: Iterable[str] = ()
-) -> None:
-    """Every tensor that the model wants is there in its shape, and there is no other.
-
-    ``carried`` are prefixes of optional groups that a checkpoint may hold and this load leaves alone.
-    Raises CorruptModelError naming the first offender in file order.
-    """
-    wanted = {
-        name: shape for spec in specs for name, shape in zip(spec.sources, spec.source_shapes, strict=True)
-    }
-    for name, shape in wanted.items():
-        if name not in tensors:
-            raise CorruptModelError(f"tensor {name} is missing", field=name)
-        if tensors[name].shape != shape:
-            raise CorruptModelError(
-                f"tensor {name} has shape {list(tensors[name].shape)}, expected {list(shape)}", field=name
-            )
-    prefixes = tuple(carried)
-    tied = "lm_head.weight" not in wanted  # exporters write a tied head too; it is the embedding
-    for name in tensors:
-        known = name in wanted or name.startswith(prefixes) or IGNORABLE.fullmatch(name)
-        if not known and not (tied and name == "lm_head.weight"):
-            raise CorruptModelError(f"tensor {name} is left over: the model has no such weight", field=name)
-
-
 def host_leaf(
     source: Source, spec: ArraySpec, weight_format: WeightFormat, activation_dtype: DTypeLike
 ) -> HostLeaf:
     """One leaf in host memory, in the format that the model computes with."""
     blocks = _blocks(source, spec)
     if spec.role == "vector":
-        return _cast(spec, blocks, np.dtype(activation_dtype))
+        return _cast(spec, blocks, np.dtype(np.float32 if spec.keep_float32 else activation_dtype))
     if weight_format == "int8":
         return _quantise(spec, blocks)
     return _cast(spec, blocks, BF16 if weight_format == "bf16" else np.dtype(np.float32))
@@ -94,7 +64,7 @@ def load_weights(
 ) -> Weights:
     """The whole tree. ``place`` puts a host leaf where it shall live (the default device).
 
-    Raises CorruptModelError naming the tensor. Call ``check_names`` first.
+    Raises CorruptModelError naming the tensor. Call ``tensor_names.check_names`` first.
     """
     leaves, structure = jax.tree.flatten(specs, is_leaf=is_spec)
     total = sum(math.prod(spec.shape) for spec in leaves)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ninfer_jax import __version__
-from ninfer_jax.artifact.assemble import Progress, check_names, load_weights, no_progress
+from ninfer_jax.artifact.assemble import Progress, load_weights, no_progress
 from ninfer_jax.artifact.container import (
     FRONTEND,
     MANIFEST,
@@ -25,8 +25,10 @@ from ninfer_jax.artifact.container import (
     list_files,
 )
 from ninfer_jax.artifact.recognise import recognise
+from ninfer_jax.artifact.registered import resolve_identity
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.artifact.stored_weights import save_weights, tensor_table
+from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
 from ninfer_jax.models.weights import num_parameters, spec_leaves
@@ -52,8 +54,9 @@ def convert(
     ModelLoadError for what ``load`` would refuse.
     """
     _check_out(out, force)
+    identity = resolve_identity(model_id or source.model_id, source.config)
     specs = recognise(source.config, len(source.tensors)).specs
-    check_names(spec_leaves(specs), source.tensors)
+    left_aside = check_names(spec_leaves(specs), source.tensors)
     with _partial_folder(out) as partial:
         stage("read")
         tree = load_weights(
@@ -64,14 +67,19 @@ def convert(
         _write_resources(partial / FRONTEND, source.resources)
         stage("hash")
         manifest = Manifest(
-            model_id=model_id or source.model_id,
+            model_id=identity,
             config=source.config,
             weight_format=weight_format,
             num_parameters=num_parameters(specs),
             tensors=tensor_table(specs, weight_format),
             files=file_entries(partial, list_files(partial, FRONTEND) + list_files(partial, WEIGHTS)),
             created_by=f"ninfer-jax {__version__}",
-            source={"kind": source.kind, "name": source.path.name, "formats": dict(source.formats)},
+            source={
+                "kind": source.kind,
+                "name": source.path.name,
+                "formats": dict(source.formats),
+                "left_aside": left_aside,
+            },
         )
         (partial / MANIFEST).write_bytes(manifest.to_json())
         stage("sync")

@@ -8,13 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from ninfer_jax.artifact.assemble import BF16, Progress, check_names, load_weights, no_progress
+from ninfer_jax.artifact.assemble import BF16, Progress, load_weights, no_progress
 from ninfer_jax.artifact.container import Artifact, is_artifact
 from ninfer_jax.artifact.gguf_file import MAGIC
 from ninfer_jax.artifact.gguf_source import GGUFSource
 from ninfer_jax.artifact.hf_source import HuggingFaceSource
 from ninfer_jax.artifact.recognise import recognise
+from ninfer_jax.artifact.registered import resolve_identity
 from ninfer_jax.artifact.source import Source, SourceKind
+from ninfer_jax.artifact.stacked_experts import StackedExperts, has_single_experts
+from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ModelLoadError
 from ninfer_jax.models.base import Architecture, ModelConfig, Weights
@@ -23,7 +26,8 @@ from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the model is called and what it is. ``model_id`` is the name that a server advertises."""
+    """What the model is called and what it is. ``model_id`` is the checkpoint's own name: what a server
+    advertises unless it is told another."""
 
     model_id: str
     model_type: str
@@ -59,7 +63,6 @@ def load(
     path: str | Path,
     *,
     weights: WeightFormat | None = None,
-    model_id: str | None = None,
     progress: Progress = no_progress,
 ) -> LoadedModel:
     """Load a ``.gguf`` file, a Hugging Face folder or a ``NAME.ninfer`` artifact.
@@ -68,6 +71,7 @@ def load(
     Raises ModelLoadError or one of its kinds, naming the tensor, member or file at fault.
     """
     checkpoint = open_checkpoint(Path(path))
+    identity = resolve_identity(checkpoint.model_id, checkpoint.config)
     module, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     if isinstance(checkpoint, Artifact):
         weight_format = weights or _default_for(checkpoint)
@@ -79,7 +83,7 @@ def load(
             checkpoint, specs, weight_format, activation_dtype(weight_format), progress=progress
         )
     return LoadedModel(
-        identity=Identity(model_id or checkpoint.model_id, config.model_type),
+        identity=Identity(identity, config.model_type),
         architecture=module,
         config=config,
         hf_config=checkpoint.config,
@@ -98,7 +102,8 @@ def open_checkpoint(path: Path) -> Source | Artifact:
         if is_artifact(path):
             return Artifact(path)
         if (path / "config.json").is_file():
-            return HuggingFaceSource(path)
+            source = HuggingFaceSource(path)
+            return StackedExperts(source) if has_single_experts(source.tensors) else source
         raise ModelLoadError(f"{path}: neither a config.json nor a ninfer.json is in this folder")
     if not path.is_file():
         raise ModelLoadError(f"{path}: no such file or folder")

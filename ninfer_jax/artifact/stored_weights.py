@@ -89,7 +89,7 @@ def restore_weights(
     dtypes: dict[str, np.dtype[Any]] = {name: DTYPES[entry.dtype] for name, entry in table.items()}
     for name, spec in names.items():
         if spec.role == "vector":
-            dtypes[name] = activation_dtype
+            dtypes[name] = DTYPES["float32"] if spec.keep_float32 else activation_dtype
         elif stored != "int8":
             dtypes[name] = DTYPES["bfloat16" if wanted == "bf16" else "float32"]
     arrays = _restore(path, table, dtypes)

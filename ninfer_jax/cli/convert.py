@@ -84,4 +84,7 @@ def _progress_bar() -> Iterator[Progress]:
 def _report(out: Path, manifest: Manifest) -> str:
     size = binary_size(sum(file.nbytes for file in manifest.files.values()))
     parameters = short_count(manifest.num_parameters)
-    return f"{out}: {manifest.model_id}, {parameters} parameters in {manifest.weight_format}, {size}"
+    lines = [f"{out}: {manifest.model_id}, {parameters} parameters in {manifest.weight_format}, {size}"]
+    for group, count in manifest.source["left_aside"].items():
+        lines.append(f"left aside: {count} tensors of {group}")
+    return "\n".join(lines)

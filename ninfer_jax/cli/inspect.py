@@ -57,6 +57,7 @@ def describe(summary: Summary) -> dict[str, Any]:
         },
         "num_parameters": summary.num_parameters,
         "weights": {"bytes": summary.weight_bytes, "formats": dict(summary.formats)},
+        "left_aside": dict(summary.left_aside),
         "tokenizer": {"vocab_size": frontend.tokenizer.vocab_size},
         "template": None if capabilities is None else asdict(capabilities),
         "eos_token_ids": sorted(frontend.defaults.eos_ids),
@@ -76,6 +77,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
     shape, resources = facts["architecture"], facts["resources"]
     layers = " + ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in shape["layers"].items())
     formats = ", ".join(f"{count} {name}" for name, count in facts["weights"]["formats"].items())
+    left_aside = ", ".join(f"{count} tensors of {group}" for group, count in facts["left_aside"].items())
     rows = {
         "model": facts["model_id"],
         "source": f"{facts['kind']}, {facts['path']}",
@@ -84,6 +86,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
         "context": f"{shape['max_context']:,} tokens",
         "parameters": f"{short_count(facts['num_parameters'])} ({facts['num_parameters']:,})",
         "weights": f"{binary_size(facts['weights']['bytes'])} ({formats})",
+        **({"left aside": left_aside} if left_aside else {}),
         "vocabulary": f"{facts['tokenizer']['vocab_size']:,} tokens, {shape['vocab_size']:,} rows",
         "template": _template(facts["template"]),
         "end tokens": ", ".join(map(str, facts["eos_token_ids"])) or "none",

@@ -69,7 +69,6 @@ def test_identity_and_resources(tmp_path: Path) -> None:
     (path / "README.md").write_text("not a resource")
     model = load(path)
     assert model.identity.model_id == "tiny-model"
-    assert load(path, model_id="mine").identity.model_id == "mine"
     assert set(model.resources) == {
         "config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
     }  # fmt: skip

@@ -31,7 +31,7 @@ def test_convert_then_inspect(gguf_file: Path, tmp_path: Path, capsys: pytest.Ca
     assert facts["kind"] == "ninfer"
     assert facts["architecture"]["layers"] == {"full_attention": 2}
     assert facts["weights"]["formats"] == {"float32": 5, "bfloat16": 9}
-    assert facts["source"] == {"kind": "gguf", "name": "tiny.gguf", "formats": {"F32": 20}}
+    assert facts["source"] == {"kind": "gguf", "name": "tiny.gguf", "formats": {"F32": 20}, "left_aside": {}}
     assert facts["template"]["tools"] is False
     assert facts["eos_token_ids"] == [0, 2]
     assert len(facts["resources"]["chat_template.jinja"]["sha256"]) == 64
