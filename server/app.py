@@ -1,5 +1,6 @@
 """The application: one factory, no module state. Routes are thin; protocols do the work."""
 
+import logging
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -86,3 +87,9 @@ def _add_middleware(app: App, options: ServeOptions) -> None:
 
     app.register_middleware(before, "request")
     app.register_middleware(after, "response")
+
+
+def silence_framework_logs() -> None:
+    """Sanic's own lines say nothing that ours do not, and would mix their form into the log."""
+    for name in ("sanic.root", "sanic.error", "sanic.access", "sanic.server", "sanic.websockets"):
+        logging.getLogger(name).disabled = True

@@ -1,0 +1,136 @@
+"""``ninfer-jax serve [MODEL]``: an HTTP server over one resident model."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ninfer_jax.observe import console
+from ninfer_jax.observe.monitor import ServeMonitor
+from ninfer_jax.observe.request_log import RequestLog
+from ninfer_jax.server.app import create_app, silence_framework_logs
+from ninfer_jax.server.lifecycle import listen, serve, stop_on_signals
+from ninfer_jax.server.options import ServeOptions, resolve
+from ninfer_jax.server.options import add_arguments as add_options
+from ninfer_jax.server.resident import Resident
+
+HELP = "Serve a model over HTTP: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.HelpFormatter  # the table of flags writes its own defaults
+    parser.add_argument(
+        "model",
+        nargs="?",
+        type=Path,
+        metavar="MODEL",
+        help="a .gguf file, a Hugging Face folder or a NAME.ninfer artifact (default: the demo model)",
+    )
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    options = resolve(args, os.environ)
+    console.configure(options.log_level)
+    silence_framework_logs()
+    log_path = options.request_log_jsonl
+    monitor = ServeMonitor(
+        request_log=RequestLog(Path(log_path), model=args.model) if log_path else None,
+        interval=options.log_stats_interval_ms / 1000,
+    )
+    listener = listen(options.host, options.port)
+    resident = Resident()
+    startup = Startup(options, args.model, resident, monitor)
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            give_up = lambda: loop.call_soon_threadsafe(stop.set)
+            arguments = (listener.getsockname(), give_up)
+            threading.Thread(target=startup.load, args=arguments, name="load", daemon=True).start()
+
+        app = create_app(resident, options, monitor=monitor)
+        grace = options.shutdown_grace_ms / 1000
+        await serve(app, resident, listener, stop, grace=grace, on_started=begin)
+
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        runner.run(main())
+    return startup.finish()
+
+
+class Startup:
+    """Loads the model beside the running HTTP server, so that ``/health`` can say 503 meanwhile."""
+
+    def __init__(
+        self, options: ServeOptions, model: Path | None, resident: Resident, monitor: ServeMonitor
+    ) -> None:
+        self._options = options
+        self._model = model
+        self._resident = resident
+        self._monitor = monitor
+        self._error: BaseException | None = None
+        self._shutdown: Callable[[], None] | None = None
+        self._is_loading = False
+
+    def load(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
+        """Runs on its own thread; calls ``give_up`` when there will be no model."""
+        started = time.monotonic()
+        self._is_loading = True
+        try:
+            from ninfer_jax.cli.resident_model import load_resident  # imports jax: seconds
+
+            loaded = load_resident(self._model, self._options, self._monitor)
+            engine = loaded.engine
+            self._shutdown = engine.shutdown
+            self._monitor.start(engine.stats, loaded.model_id, loaded.server_start)
+            self._resident.attach(engine, loaded.frontend)
+            _announce(loaded.model_id, address, self._options, time.monotonic() - started)
+        except BaseException as error:
+            self._error = error
+            give_up()
+        finally:
+            self._is_loading = False
+
+    def finish(self) -> int:
+        """The exit code, after the HTTP server has ended."""
+        if self._is_loading:  # asked to stop while XLA compiles, which cannot be interrupted
+            sys.stderr.flush()
+            os._exit(0)
+        if self._shutdown is not None:
+            self._shutdown()
+        self._monitor.close()
+        if self._error is not None:
+            raise self._error
+        logger.info("stopped")
+        return 0
+
+
+def _announce(model_id: str, address: tuple[str, int], options: ServeOptions, seconds: float) -> None:
+    host, port = address[0], address[1]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    key = "" if options.api_key is None else " -H 'Authorization: Bearer YOUR_KEY'"
+    logger.info("ready in %.1f s: %s serves %s", seconds, url, model_id)
+    logger.info(
+        "try: curl %s/v1/chat/completions%s -H 'Content-Type: application/json'"
+        ' -d \'{"messages": [{"role": "user", "content": "Say hello."}]}\'',
+        url,
+        key,
+    )
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
