@@ -1,6 +1,5 @@
 """From a path and options to a warm engine with its text front, telling the operator what happens."""
 
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -44,7 +43,9 @@ def load_resident(path: Path | None, options: ServeOptions, monitor: ServeMonito
     device = jax.devices()[0]
     logger.info("loading %s on %s", path.name, device.device_kind)
     model = load(path, weights=options.weights, progress=Reporter("loading weights"))
-    frontend = text_front(model, options.max_context)
+    frontend = Frontend.from_resources(
+        model.resources, max_context=options.max_context, model_id=model.identity.model_id
+    )
     logger.info(
         "loaded %s: %s, %s parameters, %s weights in %s, %.1f s",
         model.identity.model_id,
@@ -80,12 +81,6 @@ def load_resident(path: Path | None, options: ServeOptions, monitor: ServeMonito
 
 def _failed(error: BaseException) -> None:
     logger.critical("the engine has failed: %s", type(error).__name__)
-
-
-def text_front(model: LoadedModel, max_context: int) -> Frontend:
-    resources = dict(model.frontend.resources)
-    resources.setdefault("config.json", json.dumps(dict(model.hf_config)).encode())
-    return Frontend.from_resources(resources, max_context=max_context, model_id=model.identity.model_id)
 
 
 def engine_config(model: LoadedModel, options: ServeOptions) -> EngineConfig:
