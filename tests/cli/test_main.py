@@ -129,13 +129,26 @@ def test_a_closed_pipe_is_quiet():
         assert process.wait() == 141
 
 
-def test_environment_keeps_what_the_user_set():
-    values = {"JAX_COMPILATION_CACHE_DIR": "/mine", "XDG_CACHE_HOME": "/cache"}
+def test_environment_keeps_what_the_user_set(tmp_path):
+    values = {"JAX_COMPILATION_CACHE_DIR": "/mine", "XDG_CACHE_HOME": str(tmp_path)}
     environment.prepare(values)
     assert values["JAX_COMPILATION_CACHE_DIR"] == "/mine"
-    fresh = {"XDG_CACHE_HOME": "/cache"}
+    fresh = {"XDG_CACHE_HOME": str(tmp_path)}
     environment.prepare(fresh)
-    assert fresh["JAX_COMPILATION_CACHE_DIR"] == os.path.join("/cache", "ninfer-jax", "xla")
+    assert fresh["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "ninfer-jax" / "xla")
+
+
+def test_a_cache_that_cannot_be_written_moves_to_a_private_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment.tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "file").write_text("not a folder")
+    folder = environment.cache_home({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert folder == tmp_path / f"ninfer-jax-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.rmdir()
+    folder.symlink_to(tmp_path)  # somebody was here first
+    other = environment.cache_home({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert other != folder
+    assert other.stat().st_mode & 0o777 == 0o700
 
 
 PRESENT = [command for command in main.COMMANDS if importlib.util.find_spec(command.module)]
