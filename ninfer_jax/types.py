@@ -96,9 +96,9 @@ Delta: TypeAlias = TextDelta | ToolCallDelta
 class Preview:
     """What an :class:`OutputSession` decides about proposed tokens before any state is committed.
 
-    ``accepted`` of the proposed ids are kept (all of them unless ``finish`` is set). ``force`` are ids
-    to append after the accepted ones without sampling (the thinking budget's close); they come back
-    through ``preview``/``commit`` like any other token.
+    ``accepted`` of the proposed ids are kept (all of them unless ``finish`` or ``force`` is set).
+    ``force`` are ids to append after the accepted ones without sampling (the thinking budget's close);
+    they come back through ``preview``/``commit`` like any other token.
     """
 
     accepted: int

@@ -1,7 +1,8 @@
-"""A `tokenizers` object from the byte-level BPE that a GGUF file carries in its metadata.
+"""A `tokenizers` object from the vocabulary that a GGUF file carries in its metadata.
 
-The ``pre`` field names a pre-tokenizer; the expressions are those of the checkpoints' own
-``tokenizer.json``. An unknown name is refused: a wrong split gives plausible, wrong ids.
+Two kinds: byte-level BPE (``gpt2``), whose ``pre`` field names a pre-tokenizer, and sentencepiece BPE
+(``llama``), whose merges follow from the piece scores. The expressions are those of the checkpoints' own
+``tokenizer.json``. An unknown kind is refused: a wrong split gives plausible, wrong ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +17,11 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _TAIL
 _QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _TAIL
-_QWEN35 = (
+
+QWEN35_PATTERN = (
     _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-
-QWEN35_PATTERN = _QWEN35
 """Qwen3.5 / 3.6 / 3.8: marks count as word characters, digits stand alone."""
 
 _SPLITS: Mapping[str, tuple[str, ...]] = {
@@ -32,75 +32,101 @@ _SPLITS: Mapping[str, tuple[str, ...]] = {
     "llama-v3": (_LLAMA3,),
     "llama3": (_LLAMA3,),
     "qwen2": (_QWEN2,),
-    "qwen35": (_QWEN35,),
+    "deepseek-r1-qwen": (_QWEN2,),
+    "qwen35": (QWEN35_PATTERN,),
 }
-_IGNORE_MERGES = frozenset({"llama-bpe", "llama-v3", "llama3"})
-_NFC = frozenset({"qwen2", "qwen35"})
+_LLAMA3_NAMES = frozenset({"llama-bpe", "llama-v3", "llama3"})
+"""Whole words are looked up before merging, and a BOS is the default."""
 
-_CONTROL, _USER_DEFINED = 3, 4
+_NFC = frozenset({"qwen2", "deepseek-r1-qwen", "qwen35"})
+
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_SPACE_MARK = "\u2581"
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """From ``tokenizer.ggml.*`` keys without that prefix: ``model``, ``pre``, ``tokens``, ``token_type``,
-    ``merges``, ``add_bos_token``, ``bos_token_id``. Raises CorruptModelError, UnsupportedModelError."""
-    kind = metadata.get("model")
-    if kind != "gpt2":
-        raise UnsupportedModelError(
-            f"tokenizer.ggml.model {kind!r} is not supported (gpt2 is)", field="tokenizer.ggml.model"
-        )
-    pre = metadata.get("pre", "gpt-2")
-    if pre not in _SPLITS:
-        raise UnsupportedModelError(
-            f"tokenizer.ggml.pre {pre!r} is not supported ({', '.join(sorted(_SPLITS))} are)",
-            field="tokenizer.ggml.pre",
-        )
+    ``merges`` or ``scores``, ``add_bos_token``, ``bos_token_id``, ``add_space_prefix``.
+
+    Raises CorruptModelError, UnsupportedModelError.
+    """
+    kind, pre = metadata.get("model"), metadata.get("pre", "gpt-2")
+    if kind not in ("gpt2", "llama"):
+        raise _unsupported("model", kind, ("gpt2", "llama"))
     tokens = _strings(metadata, "tokens")
-    tokenizer = Tokenizer(_bpe(tokens, _strings(metadata, "merges"), ignore_merges=pre in _IGNORE_MERGES))
-    if pre in _NFC:
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizer(_SPLITS[pre])
-    tokenizer.decoder = decoders.ByteLevel()
+    if kind == "llama":
+        tokenizer, default_bos = _sentencepiece(tokens, metadata), True
+    elif pre in _SPLITS:
+        tokenizer, default_bos = _byte_level(tokens, metadata, pre), pre in _LLAMA3_NAMES
+    else:
+        raise _unsupported("pre", pre, sorted(_SPLITS))
     _add_tokens(tokenizer, tokens, metadata.get("token_type") or ())
     bos = metadata.get("bos_token_id")
-    if metadata.get("add_bos_token") and isinstance(bos, int) and 0 <= bos < len(tokens):
+    if metadata.get("add_bos_token", default_bos) and isinstance(bos, int) and 0 <= bos < len(tokens):
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
         )
     return tokenizer
 
 
-def pre_tokenizer(patterns: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """Split by each expression in turn, then map bytes to the byte-level alphabet."""
-    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
-    return pre_tokenizers.Sequence(
-        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+def _byte_level(tokens: Sequence[str], metadata: Mapping[str, Any], pre: str) -> Tokenizer:
+    merges = [(left, right) for left, _, right in (m.partition(" ") for m in _strings(metadata, "merges"))]
+    if not all(left and right for left, right in merges):
+        raise _corrupt("merges", "a merge is not a pair")
+    tokenizer = Tokenizer(_bpe(tokens, merges, ignore_merges=pre in _LLAMA3_NAMES))
+    if pre in _NFC:
+        tokenizer.normalizer = normalizers.NFC()
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in _SPLITS[pre]]
+    alphabet = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, alphabet])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentencepiece(tokens: Sequence[str], metadata: Mapping[str, Any]) -> Tokenizer:
+    """Sentencepiece merges the neighbours whose joined piece scores best; as a merge list that is every
+    split of every piece, best score first."""
+    scores = metadata.get("scores")
+    if not isinstance(scores, list) or len(scores) != len(tokens):
+        raise _corrupt("scores", f"not {len(tokens)} numbers")
+    ids = {token: i for i, token in enumerate(tokens)}
+    merges = [
+        (token[:at], token[at:])
+        for _, token in sorted(zip(scores, tokens, strict=True), key=lambda entry: -entry[0])
+        for at in sorted(
+            range(1, len(token)), key=lambda at: (ids.get(token[:at], 0), ids.get(token[at:], 0))
+        )
+        if token[:at] in ids and token[at:] in ids
+    ]
+    types = metadata.get("token_type") or ()
+    unknown = next((tokens[i] for i, kind in enumerate(types) if kind == _UNKNOWN), None)
+    tokenizer = Tokenizer(_bpe(tokens, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
+    prefix = [normalizers.Prepend(_SPACE_MARK)] if metadata.get("add_space_prefix", True) else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", _SPACE_MARK)])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
     )
+    return tokenizer
 
 
-def _bpe(tokens: Sequence[str], merges: Sequence[str], *, ignore_merges: bool) -> models.BPE:
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    if not all(left and right for left, right in pairs):
-        raise CorruptModelError("tokenizer.ggml.merges: a merge is not a pair", field="tokenizer.ggml.merges")
+def _bpe(tokens: Sequence[str], merges: list[tuple[str, str]], **options: Any) -> models.BPE:
     vocab = {token: i for i, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
-        raise CorruptModelError("tokenizer.ggml.tokens: a token stands twice", field="tokenizer.ggml.tokens")
+        raise _corrupt("tokens", "a token stands twice")
     try:
-        return models.BPE(vocab, pairs, ignore_merges=ignore_merges)
+        return models.BPE(vocab, merges, **options)
     except Exception as error:  # the library raises bare Exception
-        raise CorruptModelError(f"tokenizer.ggml.merges: {error}", field="tokenizer.ggml.merges") from error
+        raise _corrupt("merges", str(error)) from error
 
 
 def _add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int]) -> None:
     if types and len(types) != len(tokens):
-        raise CorruptModelError(
-            f"tokenizer.ggml.token_type has {len(types)} entries for {len(tokens)} tokens",
-            field="tokenizer.ggml.token_type",
-        )
-    for special, wanted in ((True, _CONTROL), (False, _USER_DEFINED)):
+        raise _corrupt("token_type", f"{len(types)} entries for {len(tokens)} tokens")
+    for special, wanted in ((True, (_CONTROL, _UNKNOWN)), (False, (_USER_DEFINED,))):
         chosen = [
             AddedToken(tokens[i], special=special, normalized=False)
-            for i, t in enumerate(types)
-            if t == wanted
+            for i, kind in enumerate(types)
+            if kind in wanted
         ]
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(chosen)
 
@@ -108,7 +134,16 @@ def _add_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int
 def _strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     value = metadata.get(name)
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise CorruptModelError(
-            f"tokenizer.ggml.{name} is missing or not a list of strings", field=f"tokenizer.ggml.{name}"
-        )
+        raise _corrupt(name, "missing or not a list of strings")
     return value
+
+
+def _corrupt(name: str, problem: str) -> CorruptModelError:
+    return CorruptModelError(f"tokenizer.ggml.{name}: {problem}", field=f"tokenizer.ggml.{name}")
+
+
+def _unsupported(name: str, value: object, known: Sequence[str]) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"tokenizer.ggml.{name} {value!r} is not supported ({', '.join(known)} are)",
+        field=f"tokenizer.ggml.{name}",
+    )

@@ -59,9 +59,9 @@ class SegmentEncoder:
         inside = offset - encoded.starts[index]
         if not inside:
             return encoded.positions[index]
-        head = self._tokenizer.encode(encoded.segments[index][:inside])
+        head = self._segment(encoded.segments[index][:inside])
         start = encoded.positions[index]
-        return start + len(head) if tuple(head) == encoded.token_ids[start : start + len(head)] else None
+        return start + len(head) if head == encoded.token_ids[start : start + len(head)] else None
 
     def _segment(self, segment: str) -> tuple[int, ...]:
         with self._lock:

@@ -7,7 +7,6 @@ controls, the ``generation`` tag, ``tojson`` without ASCII escapes, ``raise_exce
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import Any, NoReturn
 
 import jinja2
@@ -67,10 +66,6 @@ class ChatTemplate:
         except Exception as error:  # whatever a template does to its input is the input's fault
             raise InvalidPromptError(f"the chat template refused the conversation: {error}") from error
         return "".join(pieces)
-
-    @cached_property
-    def mentions_think(self) -> bool:
-        return "</think>" in self.source
 
 
 class _GenerationTag(Extension):

@@ -109,6 +109,37 @@ def test_sentencepiece(sentencepiece_model: bytes) -> None:
         SentencePieceTokenizer(b"not a model")
 
 
+def gguf_of(model: bytes) -> dict[str, object]:
+    """What a GGUF file would hold of a sentencepiece model."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = range(processor.vocab_size())
+    types = [
+        2 if processor.is_unknown(i) else 3 if processor.is_control(i) else 6 if processor.is_byte(i) else 1
+        for i in ids
+    ]
+    return {
+        "model": "llama", "tokens": [processor.id_to_piece(i) for i in ids], "token_type": types,
+        "scores": [processor.get_score(i) for i in ids], "bos_token_id": processor.bos_id(),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def both(sentencepiece_model: bytes) -> tuple[HFTokenizer, SentencePieceTokenizer]:
+    ours = HFTokenizer(build_tokenizer(gguf_of(sentencepiece_model)))
+    return ours, SentencePieceTokenizer(sentencepiece_model)
+
+
+@given(text=st.text("the quick brown fox lazy\n\té北", max_size=40))
+def test_gguf_sentencepiece_equals_sentencepiece(
+    both: tuple[HFTokenizer, SentencePieceTokenizer], text: str
+) -> None:
+    ours, theirs = both
+    normal = " ".join(text.split())  # sentencepiece itself squeezes white space
+    assert ours.encode(normal) == theirs.encode(normal)
+    assert ours.encode(normal, add_special=True)[0] == ours.id_of("<s>")
+    assert b"".join(map(ours.token_bytes, ours.encode(normal))).decode().removeprefix(" ") == normal
+
+
 NASTY = [
     "Hello world 12345",
     "  a  b\n\n\tc",
