@@ -17,7 +17,7 @@ from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.protocols.handler import ProtocolHandler, Sources
 from ninfer_jax.server.request_ids import request_id_of
 from ninfer_jax.server.resident import Resident
-from ninfer_jax.server.routes import chat, health, metrics, models, stats
+from ninfer_jax.server.routes import chat, health, metrics, models, profile, stats
 
 NUM_WORKERS = 4
 DISCARDED_BODY_BYTES = 64 << 20
@@ -38,6 +38,7 @@ def create_app(
     *,
     sources: Sources | None = None,
     monitor: ServeMonitor | None = None,
+    capture: profile.Capture | None = None,
     heartbeat: float = sse.HEARTBEAT_SECONDS,
 ) -> App:
     """The HTTP application over a model that may still be loading."""
@@ -66,6 +67,8 @@ def create_app(
     chat.add_routes(app, handler)
     if monitor is not None:
         metrics.add_routes(app, monitor.metrics)
+    if capture is not None:
+        profile.add_routes(app, capture)
     app.after_server_stop(lambda *_: workers.shutdown(wait=False, cancel_futures=True))
     return app
 

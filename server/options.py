@@ -33,6 +33,7 @@ class ServeOptions:
     log_level: str = "info"
     log_stats_interval_ms: int = 5000
     request_log_jsonl: str | None = None
+    profile_dir: str | None = None
     model_id: str | None = None
     weights: WeightFormat | None = None
     max_context: int = 8192
@@ -189,6 +190,13 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag(NETWORK, "request-log-jsonl", text, "append one JSON object an event to this file", "FILE"),
     Flag(
+        NETWORK,
+        "profile-dir",
+        text,
+        "let holders of the --api-key capture profiler traces into this folder",
+        "DIR",
+    ),
+    Flag(
         MODEL,
         "model-id",
         text,
@@ -310,6 +318,8 @@ def _check_together(options: ServeOptions, source: Mapping[str, str]) -> None:
 
     if options.kv_capacity not in (None, "auto") and options.kv_tokens < options.max_context:  # type: ignore[operator]
         refuse("kv_capacity", f"must be at least --max-context ({options.max_context})")
+    if options.profile_dir is not None and options.api_key is None:
+        refuse("profile_dir", "needs an --api-key")
     if options.top_k is not None and options.top_k > options.top_k_cap:
         refuse("top_k", f"must be at most --top-k-cap ({options.top_k_cap})")
     if options.greedy and options.temperature not in (None, 0.0):

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             arguments = (listener.getsockname(), give_up)
             threading.Thread(target=startup.load, args=arguments, name="load", daemon=True).start()
 
-        app = create_app(resident, options, monitor=monitor)
+        app = create_app(resident, options, monitor=monitor, capture=_capture(options.profile_dir))
         grace = options.shutdown_grace_ms / 1000
         await serve(app, resident, listener, stop, grace=grace, on_started=begin)
 
@@ -113,6 +113,19 @@ class Startup:
             raise self._error
         logger.info("stopped")
         return 0
+
+
+def _capture(folder: str | None) -> Callable[[float], Path] | None:
+    """What ``POST /profile`` does; None leaves the route out."""
+    if folder is None:
+        return None
+
+    def capture(seconds: float) -> Path:
+        from ninfer_jax.engine.trace import capture_for  # imports jax: seconds
+
+        return capture_for(Path(folder), seconds)
+
+    return capture
 
 
 def _announce(model_id: str, address: tuple[str, int], options: ServeOptions, seconds: float) -> None:

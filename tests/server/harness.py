@@ -11,6 +11,7 @@ from ninfer_jax.server.frontend import Frontend
 from ninfer_jax.server.lifecycle import listen, serve
 from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.resident import Resident
+from ninfer_jax.server.routes.profile import Capture
 from ninfer_jax.types import Engine
 
 
@@ -24,13 +25,14 @@ class LiveServer:
         *,
         heartbeat: float = 5.0,
         grace: float = 5.0,
+        capture: Capture | None = None,
         **options: object,
     ) -> None:
         self.options = replace(ServeOptions(), **options)  # type: ignore[arg-type]
         self.resident = Resident()
         if engine is not None and frontend is not None:
             self.resident.attach(engine, frontend)
-        self._heartbeat, self._grace = heartbeat, grace
+        self._heartbeat, self._grace, self._capture = heartbeat, grace, capture
         self._listener = listen("127.0.0.1", 0)
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -60,7 +62,7 @@ class LiveServer:
     def _run(self) -> None:
         async def main() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            app = create_app(self.resident, self.options, heartbeat=self._heartbeat)
+            app = create_app(self.resident, self.options, capture=self._capture, heartbeat=self._heartbeat)
             await serve(
                 app,
                 self.resident,
