@@ -57,7 +57,7 @@ def convert(
     identity = resolve_identity(model_id or source.model_id, source.config)
     specs = recognise(source.config, len(source.tensors)).specs
     left_aside = check_names(spec_leaves(specs), source.tensors)
-    with _partial_folder(out) as partial:
+    with _errors_of_the_disk(out), _partial_folder(out) as partial:
         stage("read")
         tree = load_weights(
             source, specs, weight_format, np.float32, place=lambda leaf: leaf, progress=progress
@@ -86,6 +86,15 @@ def convert(
         _sync(partial)
         _publish(partial, out)
     return manifest
+
+
+@contextmanager
+def _errors_of_the_disk(out: Path) -> Iterator[None]:
+    """A full disk or a read-only folder is the user's to mend: one line, not a traceback."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror or error}", field="OUT") from error
 
 
 def _check_out(out: Path, force: bool) -> None:

@@ -98,14 +98,25 @@ def load(
 
 def open_checkpoint(path: Path) -> Source | Artifact:
     """What is at ``path``, opened and checked as far as its headers go."""
-    if path.is_dir():
-        if is_artifact(path):
-            return Artifact(path)
-        if (path / "config.json").is_file():
-            source = HuggingFaceSource(path)
-            return StackedExperts(source) if has_single_experts(source.tensors) else source
-        raise ModelLoadError(f"{path}: neither a config.json nor a ninfer.json is in this folder")
-    if not path.is_file():
+    try:
+        return _open_folder(path) if path.is_dir() else _open_file(path)
+    except OSError as error:
+        raise ModelLoadError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def _open_folder(path: Path) -> Source | Artifact:
+    if is_artifact(path):
+        return Artifact(path)
+    if (path / "config.json").is_file():
+        source = HuggingFaceSource(path)
+        return StackedExperts(source) if has_single_experts(source.tensors) else source
+    files = sorted(file.name for file in path.glob("*.gguf"))
+    hint = f"; name one of its files: {', '.join(files)}" if files else ""
+    raise ModelLoadError(f"{path}: neither a config.json nor a ninfer.json is in this folder{hint}")
+
+
+def _open_file(path: Path) -> Source:
+    if not path.exists():
         raise ModelLoadError(f"{path}: no such file or folder")
     with path.open("rb") as file:
         if path.suffix == ".gguf" or file.read(4) == MAGIC:

@@ -1,5 +1,6 @@
 """Artifacts: what is written is what is restored, and nothing damaged or unfinished loads."""
 
+import errno
 import json
 import os
 import shutil
@@ -220,6 +221,16 @@ def test_a_source_that_is_refused_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(CorruptModelError, match=r"model\.norm\.weight"):
         convert(source, tmp_path / "a.ninfer", "int8")
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ninfer_jax.artifact.convert.save_weights", fail)
+    with pytest.raises(ConfigError, match=r"cannot write .*tiny\.ninfer: No space left on device"):
+        convert(HuggingFaceSource(folder), tmp_path / "tiny.ninfer", "int8")
+    assert os.listdir(tmp_path) == []
 
 
 KILLED = """

@@ -1,6 +1,8 @@
 """Hugging Face folders: single and sharded files, dtypes, FP8 blocks, and damage, each named."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -247,9 +249,21 @@ def test_paths_that_are_no_model(tmp_path: Path) -> None:
         load(tmp_path / "absent")
     with pytest.raises(ModelLoadError, match=r"neither a config\.json nor a ninfer\.json"):
         load(tmp_path)
+    (tmp_path / "some.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelLoadError, match=r"name one of its files: some\.gguf"):
+        load(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ModelLoadError, match=r"not a \.gguf file"):
         load(tmp_path / "notes.txt")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("ninfer_jax.artifact.loader.HuggingFaceSource", refuse)
+    with pytest.raises(ModelLoadError, match=r"tiny-model: Permission denied"):
+        load(folder(tmp_path))
 
 
 def test_unknown_architecture(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gguf import GGMLQuantizationType as Q
 
 from ninfer_jax.artifact.gguf_config import llama3_factors
-from ninfer_jax.artifact.gguf_source import GGUFSource
+from ninfer_jax.artifact.gguf_source import GGUFSource, hf_name
 from ninfer_jax.artifact.loader import load
 from ninfer_jax.errors import CorruptModelError, ModelLoadError, UnsupportedModelError
 from tests.artifact import checkpoints
@@ -54,6 +54,16 @@ def test_biased_llama(tmp_path: Path) -> None:
     from_gguf = load(checkpoints.write_gguf(tmp_path / "m.gguf", hf_config, tensors), weights="f32")
     from_folder = load(checkpoints.write_folder(tmp_path / "m", hf_config, tensors), weights="f32")
     jax.tree.map(np.testing.assert_array_equal, from_gguf.weights, from_folder.weights)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3"])
+def test_names_are_the_gguf_librarys(model_type: str) -> None:
+    """Our table against the map with which llama.cpp's converter writes files."""
+    hf_config = checkpoints.config(model_type, tie_word_embeddings=False)
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == model_type)
+    names = gguf.get_tensor_name_map(arch, hf_config["num_hidden_layers"])
+    for name in checkpoints.tensors(hf_config):
+        assert hf_name(names.get_name(name, (".weight", ".bias"))) == name
 
 
 def test_config_members(tmp_path: Path) -> None:

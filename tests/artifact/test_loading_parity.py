@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from ninfer_jax.artifact.demo import demo_model
 from ninfer_jax.artifact.gguf_source import GGUFSource
@@ -24,6 +25,10 @@ def logits(model: Any, ids: list[int]) -> Any:
 
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].numpy()
+
+
+def specs_of(hf_config: dict[str, Any]) -> Any:
+    return llama.abstract(llama.parse_config(hf_config))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,28 @@ def test_demo_logits(demo_path: Path, demo_oracle: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3"])
+def test_gguf_that_transformers_reads(tmp_path: Path, model_type: str) -> None:
+    """One small file, read by both: Q8_0 matrices, an untied head, odd rope base and epsilon."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    head_dim = 128 if model_type == "qwen3" else 16  # transformers reads no qwen3 head size from GGUF
+    hf_config = checkpoints.config(
+        model_type, tie_word_embeddings=False, rope_theta=54321.0, rms_norm_eps=3e-5, head_dim=head_dim
+    )
+    path = checkpoints.write_gguf(
+        tmp_path / "m.gguf", hf_config, random_tensors(specs_of(hf_config)), GGMLQuantizationType.Q8_0
+    )
+    oracle = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32).eval()
+    model = load(path, weights="f32")
+    driver = Driver(model.config, model.weights, 1)
+    row = np.random.default_rng(0).integers(0, 96, 40).tolist()
+    driver.step([row])
+    np.testing.assert_allclose(np.stack(driver.logits[0]), logits(oracle, row), atol=1e-4, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("shard_size", ["1GB", "20KB"])
 @pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen3"])
 def test_folder_that_transformers_saved(tmp_path: Path, model_type: str, shard_size: str) -> None:
@@ -76,7 +103,7 @@ def test_folder_that_transformers_saved(tmp_path: Path, model_type: str, shard_s
     config = load(
         checkpoints.write_folder(tmp_path / "own", hf_config, checkpoints.tensors(hf_config)), weights="f32"
     ).config
-    oracle = hugging_face_model(hf_config, random_tensors(llama.abstract(llama.parse_config(hf_config))))
+    oracle = hugging_face_model(hf_config, random_tensors(specs_of(hf_config)))
     oracle.save_pretrained(tmp_path / "theirs", max_shard_size=shard_size)
     (tmp_path / "theirs" / "tokenizer.json").write_text(checkpoints.TOKENIZER_JSON)
     assert (tmp_path / "theirs" / "model.safetensors.index.json").exists() == (shard_size == "20KB")
