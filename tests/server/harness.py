@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import httpx
 
+from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.server.app import create_app
 from ninfer_jax.server.frontend import Frontend
 from ninfer_jax.server.lifecycle import listen, serve
@@ -26,13 +27,15 @@ class LiveServer:
         heartbeat: float = 5.0,
         grace: float = 5.0,
         capture: Capture | None = None,
+        monitor: ServeMonitor | None = None,
         **options: object,
     ) -> None:
         self.options = replace(ServeOptions(), **options)  # type: ignore[arg-type]
         self.resident = Resident()
         if engine is not None and frontend is not None:
             self.resident.attach(engine, frontend)
-        self._heartbeat, self._grace, self._capture = heartbeat, grace, capture
+        self._grace = grace
+        self._parts = {"capture": capture, "monitor": monitor, "heartbeat": heartbeat}
         self._listener = listen("127.0.0.1", 0)
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -62,7 +65,7 @@ class LiveServer:
     def _run(self) -> None:
         async def main() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            app = create_app(self.resident, self.options, capture=self._capture, heartbeat=self._heartbeat)
+            app = create_app(self.resident, self.options, **self._parts)  # type: ignore[arg-type]
             await serve(
                 app,
                 self.resident,
