@@ -6,11 +6,12 @@ position for nothing, and lets a resent history come out of a cache instead of t
 """
 
 import re
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from threading import Lock
 
 from ninfer_jax.text.tokenizer import Tokenizer
@@ -38,7 +39,7 @@ class SegmentEncoder:
         self._tokenizer = tokenizer
         longest_first = sorted(boundaries, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if boundaries else None
-        self._cache: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._cache: OrderedDict[str, array[int]] = OrderedDict()
         self._cached_chars = 0
         self._lock = Lock()
 
@@ -50,7 +51,7 @@ class SegmentEncoder:
         pieces = [self._segment(segment) for segment in segments]
         positions = list(accumulate(map(len, pieces), initial=0))[:-1]
         return EncodedText(
-            tuple(i for piece in pieces for i in piece), tuple(segments), tuple(starts), tuple(positions)
+            tuple(chain.from_iterable(pieces)), tuple(segments), tuple(starts), tuple(positions)
         )
 
     def position_of(self, encoded: EncodedText, offset: int) -> int | None:
@@ -61,15 +62,15 @@ class SegmentEncoder:
             return encoded.positions[index]
         head = self._segment(encoded.segments[index][:inside])
         start = encoded.positions[index]
-        return start + len(head) if head == encoded.token_ids[start : start + len(head)] else None
+        return start + len(head) if tuple(head) == encoded.token_ids[start : start + len(head)] else None
 
-    def _segment(self, segment: str) -> tuple[int, ...]:
+    def _segment(self, segment: str) -> "array[int]":
         with self._lock:
             known = self._cache.get(segment)
             if known is not None:
                 self._cache.move_to_end(segment)
                 return known
-        ids = tuple(self._tokenizer.encode(segment))
+        ids = array("I", self._tokenizer.encode(segment))
         with self._lock:
             if segment not in self._cache:
                 self._cached_chars += len(segment) + _OVERHEAD

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ninfer_jax.text.detokenizer import decode_step
 from ninfer_jax.text.output_parser import ChannelParser, ToolParsing, start_state
 from ninfer_jax.text.reasoning import Mode, Segment, SplitState, split_finish, split_step
-from ninfer_jax.text.stop import StopMatcher
+from ninfer_jax.text.stop import State, StopMatcher
 from ninfer_jax.types import Channel, Delta, FinishReason, OutputSummary, Preview, TextDelta
 
 
@@ -45,7 +45,7 @@ class _State(NamedTuple):
     pending: bytes
     split: SplitState
     channel: Channel  # of the text that the stop automaton has seen
-    stop: int
+    stop: State
     reasoning_tokens: int
     own_reasoning_tokens: int  # without forced ones
     forced_left: int
@@ -72,7 +72,7 @@ class TextOutputSession:
         self._stops = StopMatcher(options.stop)
         self._channels = ChannelParser(options.parsing)
         split = SplitState(Mode.CONTENT) if options.continues_text else start_state(options.reasoning)
-        self._state = _State(b"", split, "content", StopMatcher.START, 0, 0, 0, 0, None)
+        self._state = _State(b"", split, "content", self._stops.start, 0, 0, 0, 0, None)
         self._ahead: list[_Step] = []
 
     def preview(self, token_ids: Sequence[int]) -> Preview:
@@ -198,7 +198,7 @@ class TextOutputSession:
             if segment.channel != channel:
                 if held := self._stops.held(stop):
                     certain.append(Segment(channel, held))
-                channel, stop = segment.channel, StopMatcher.START
+                channel, stop = segment.channel, self._stops.start
             text, stop, match = self._stops.scan(stop, segment.text)
             if text or not segment.text:
                 certain.append(Segment(channel, text))
@@ -210,7 +210,7 @@ class TextOutputSession:
         """Forced text is never searched: a stop string must not cut the close suffix in two."""
         held = self._stops.held(state.stop)
         before = [Segment(state.channel, held)] if held else []
-        return state._replace(channel=segments[-1].channel, stop=StopMatcher.START), [*before, *segments]
+        return state._replace(channel=segments[-1].channel, stop=self._stops.start), [*before, *segments]
 
 
 def _merged(deltas: Sequence[Delta]) -> tuple[Delta, ...]:

@@ -1,86 +1,91 @@
 """Stop strings: the text before the earliest match, holding back only what may still become one.
 
-An Aho-Corasick automaton (Aho and Corasick, 1975) over the stop strings. Its state is one integer, and
-the text held back is exactly the string that the state spells: the longest suffix of the input that
-begins some stop string. Looking ahead is therefore free of side effects.
+Knuth-Morris-Pratt (1977) for each stop string, side by side. A state is how much of each has been seen;
+the text held back is what the longest of them spells, the longest suffix of the input that begins a stop
+string. Looking ahead is therefore free of side effects, and a stop string costs only as much as was ever
+matched of it, however long it is.
 """
 
-from collections import deque
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+State: TypeAlias = tuple[int, ...]
 
 
 class Scan(NamedTuple):
     """Result of one step: text that became certain, the next state, and the stop string that ended it."""
 
     text: str
-    state: int
+    state: State
     match: str | None
 
 
 class StopMatcher:
-    """Immutable after construction; states are shared by any number of scans.
+    """States are shared by any number of scans.
 
     The first stop string to be complete wins; of several complete at the same character, the longest
     (it starts first).
     """
 
-    START = 0
-
     def __init__(self, stops: Sequence[str]) -> None:
         if not all(stops):
             raise ValueError("a stop string is empty")
-        self._goto: list[dict[str, int]] = [{}]
-        self._spelled: list[tuple[str, int]] = [("", 0)]  # a stop string and how much of it
-        self._match: list[str | None] = [None]
-        for stop in stops:
-            self._insert(stop)
-        self._fail = [0] * len(self._goto)
-        self._link()
+        self._patterns = [_Pattern(stop) for stop in stops]
+        self._first = re.compile(
+            "[" + "".join(re.escape(stop[0]) for stop in stops) + "]" if stops else "(?!)"
+        )
+        self.start: State = (0,) * len(stops)
 
     def __bool__(self) -> bool:
-        return len(self._goto) > 1
+        return bool(self._patterns)
 
-    def held(self, state: int) -> str:
+    def held(self, state: State) -> str:
         """The text that ``state`` holds back; to be shown when nothing more comes."""
-        stop, length = self._spelled[state]
-        return stop[:length]
+        length = max(state, default=0)
+        return self._patterns[state.index(length)].text[:length] if length else ""
 
-    def scan(self, state: int, text: str) -> Scan:
-        goto, fail, match = self._goto, self._fail, self._match
+    def scan(self, state: State, text: str) -> Scan:
+        if state == self.start and not self._first.search(text):
+            return Scan(text, state, None)
         held = self.held(state)
-        for index, char in enumerate(text):
-            while char not in goto[state] and state:
-                state = fail[state]
-            state = goto[state].get(char, 0)
-            found = match[state]
-            if found is not None:
-                seen = held + text[: index + 1]
-                return Scan(seen[: len(seen) - len(found)], self.START, found)
-        seen = held + text
-        return Scan(seen[: len(seen) - self._spelled[state][1]], state, None)
+        patterns = self._patterns
+        seen = list(state)
+        for index, char in enumerate(text, 1):
+            found = 0
+            for number, pattern in enumerate(patterns):
+                seen[number] = pattern.advance(seen[number], char)
+                if seen[number] == pattern.length:
+                    found = max(found, pattern.length)
+            if found:
+                all_text = held + text[:index]
+                cut = len(all_text) - found
+                return Scan(all_text[:cut], self.start, all_text[cut:])
+        all_text = held + text
+        return Scan(all_text[: len(all_text) - max(seen)], tuple(seen), None)
 
-    def _insert(self, stop: str) -> None:
-        state = 0
-        for length, char in enumerate(stop, 1):
-            if char not in self._goto[state]:
-                self._goto[state][char] = len(self._goto)
-                self._goto.append({})
-                self._spelled.append((stop, length))
-                self._match.append(None)
-            state = self._goto[state][char]
-        self._match[state] = stop
 
-    def _link(self) -> None:
-        """Breadth first: a state's failure link is shallower, so its own match is already final."""
-        queue = deque(self._goto[0].values())
-        while queue:
-            state = queue.popleft()
-            for char, target in self._goto[state].items():
-                queue.append(target)
-                fallback = self._fail[state]
-                while char not in self._goto[fallback] and fallback:
-                    fallback = self._fail[fallback]
-                self._fail[target] = self._goto[fallback].get(char, 0)
-                if self._match[target] is None:
-                    self._match[target] = self._match[self._fail[target]]
+class _Pattern:
+    """``borders[n - 1]`` is the longest proper prefix of the first n characters that also ends them;
+    known as far as the pattern was ever matched."""
+
+    __slots__ = ("borders", "length", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.length = len(text)
+        self.borders = [0]
+
+    def advance(self, seen: int, char: str) -> int:
+        """Characters matched after ``char``; the caller stops at a full match."""
+        text, borders = self.text, self.borders
+        while seen and text[seen] != char:
+            seen = borders[seen - 1]
+        if text[seen] != char:
+            return 0
+        if seen == len(borders):
+            border = borders[-1]
+            while border and text[seen] != text[border]:
+                border = borders[border - 1]
+            borders.append(border + (text[seen] == text[border]))
+        return seen + 1

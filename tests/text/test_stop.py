@@ -10,7 +10,7 @@ from ninfer_jax.text.stop import StopMatcher
 def run(stops: list[str], pieces: list[str]) -> tuple[list[str], str | None]:
     """What is sent after each piece (and at the end), and the stop string that matched."""
     matcher = StopMatcher(stops)
-    state, sent = matcher.START, []
+    state, sent = matcher.start, []
     for piece in pieces:
         text, state, match = matcher.scan(state, piece)
         sent.append(text)
@@ -60,7 +60,7 @@ def test_equals_the_definition(stops: list[str], pieces: list[str]) -> None:
 @given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=4), st.text("ab", max_size=12))
 def test_held_text_is_the_longest_suffix_that_begins_a_stop(stops: list[str], text: str) -> None:
     matcher = StopMatcher(stops)
-    _, state, match = matcher.scan(matcher.START, text)
+    _, state, match = matcher.scan(matcher.start, text)
     if match is None:
         suffixes = [text[at:] for at in range(len(text) + 1)]
         assert matcher.held(state) == next(s for s in suffixes if any(stop.startswith(s) for stop in stops))
@@ -69,7 +69,7 @@ def test_held_text_is_the_longest_suffix_that_begins_a_stop(stops: list[str], te
 def test_no_stops_pass_everything() -> None:
     matcher = StopMatcher([])
     assert not matcher
-    assert matcher.scan(matcher.START, "abc") == ("abc", 0, None)
+    assert matcher.scan(matcher.start, "abc") == ("abc", (), None)
 
 
 def test_empty_stop_is_refused() -> None:
