@@ -1,0 +1,88 @@
+"""``linear`` on the CPU: one Numba kernel for every number of rows and every weight format.
+
+Each output is one dot product, summed in the same order whatever stands beside it, so a row's result
+does not depend on the batch, the prefill chunk or the bucket it was padded to, bit for bit. A block of
+4 rows by 2 outputs stays in registers: 6 loads feed 8 multiply-adds, and the weight is converted to
+float32 on its way into them, so int8 weights cost their own bytes and no more.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
+
+TILE = 32
+"""Outputs of one task: their weights stay in L1/L2 while every row passes."""
+
+
+@functools.cache
+def _kernel() -> Any:
+    import numba  # noqa: PLC0415
+
+    zero = np.float32(0)
+
+    @numba.njit(fastmath={"reassoc", "contract", "nsz"}, boundscheck=False)  # type: ignore[untyped-decorator]
+    def tile(x: Any, weight: Any, scale: Any, out: Any, low: int, high: int) -> None:
+        rows, inputs = x.shape
+        for r0 in range(0, rows, 4):
+            r1, r2, r3 = min(r0 + 1, rows - 1), min(r0 + 2, rows - 1), min(r0 + 3, rows - 1)
+            for o0 in range(low, high, 2):
+                o1 = min(o0 + 1, high - 1)
+                a00 = a01 = a02 = a03 = a10 = a11 = a12 = a13 = zero
+                for i in range(inputs):
+                    w0, w1 = np.float32(weight[o0, i]), np.float32(weight[o1, i])
+                    x0, x1, x2, x3 = x[r0, i], x[r1, i], x[r2, i], x[r3, i]
+                    a00 += x0 * w0
+                    a01 += x1 * w0
+                    a02 += x2 * w0
+                    a03 += x3 * w0
+                    a10 += x0 * w1
+                    a11 += x1 * w1
+                    a12 += x2 * w1
+                    a13 += x3 * w1
+                out[r0, o0], out[r0, o1] = a00 * scale[o0], a10 * scale[o1]
+                out[r1, o0], out[r1, o1] = a01 * scale[o0], a11 * scale[o1]
+                out[r2, o0], out[r2, o1] = a02 * scale[o0], a12 * scale[o1]
+                out[r3, o0], out[r3, o1] = a03 * scale[o0], a13 * scale[o1]
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def count(x: Any, weight: Any, scale: Any, out: Any) -> int:
+        return (weight.shape[0] + TILE - 1) // TILE
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def run(task: int, x: Any, weight: Any, scale: Any, out: Any) -> None:
+        tile(x, weight, scale, out, task * TILE, min((task + 1) * TILE, weight.shape[0]))
+
+    return count, run
+
+
+def linear(x: jax.Array, weight: Matrix) -> jax.Array:
+    """``x @ weight.T`` in float32: ``[B, in]`` by int8 or float32 ``[out, in]`` -> ``[B, out]``."""
+    if isinstance(weight, QuantArray):
+        values, scale = weight.values, weight.scale
+    else:
+        values, scale = weight, jnp.ones(weight.shape[0], jnp.float32)
+    count, run = _kernel()
+    name = f"ninfer_linear_{values.dtype}"
+    register(
+        name,
+        count=count,
+        run=run,
+        operands=(Buffer(np.float32, 2), Buffer(values.dtype, 2), Buffer(np.float32, 1)),
+        results=(Buffer(np.float32, 2),),
+    )
+    result = jax.ShapeDtypeStruct((x.shape[0], values.shape[0]), jnp.float32)
+    call: Any = jax.ffi.ffi_call(name, result)
+    out: jax.Array = call(x.astype(jnp.float32), values, scale)
+    return out
+
+
+def supports(weight: Matrix) -> bool:
+    """Whether this host and this weight format have the kernel."""
+    values = weight.values if isinstance(weight, QuantArray) else weight
+    return values.dtype in (jnp.int8, jnp.float32) and is_available()
