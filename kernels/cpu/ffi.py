@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
@@ -56,7 +55,7 @@ def thread_pool_index() -> int | None:
 def is_available() -> bool:
     """Whether Numba is installed and this jaxlib's interface is the one we know."""
     try:
-        import numba  # noqa: F401, PLC0415
+        import numba  # noqa: F401
     except ImportError:
         return False
     return thread_pool_index() is not None
@@ -132,12 +131,16 @@ def register(
     """
     if name in _registered:
         return
-    from ninfer_jax.kernels.cpu import tasks  # noqa: PLC0415  # imports Numba, half a second
+    from ninfer_jax.kernels.cpu import tasks  # imports Numba, half a second
 
-    buffers = [("args", i, b) for i, b in enumerate(operands)] + [("rets", i, b) for i, b in enumerate(results)]
+    buffers = [("args", i, b) for i, b in enumerate(operands)] + [
+        ("rets", i, b) for i, b in enumerate(results)
+    ]
     index = thread_pool_index()
     assert index is not None
-    handler, helper = tasks.compile_handler(_handler_source(buffers), count, run, [b.dtype for _, _, b in buffers], index)
+    handler, helper = tasks.compile_handler(
+        _handler_source(buffers), count, run, [b.dtype for _, _, b in buffers], index
+    )
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     jax.ffi.register_ffi_target(name, capsule(handler.address, None, None), platform="cpu", api_version=1)

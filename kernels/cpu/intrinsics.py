@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 WORD = ir.IntType(64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def as_pointer(typing: Any, address: Any) -> Any:
     """An integer address as a ``void*``."""
 
@@ -21,7 +21,7 @@ def as_pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(address), emit
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
     """Atomically add to the int64 at ``address``; returns what stood there before."""
 
@@ -32,7 +32,7 @@ def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def exchange(typing: Any, address: Any, value: Any) -> Any:
     """Atomically put ``value`` into the int64 at ``address``; returns what stood there before."""
 
@@ -43,7 +43,7 @@ def exchange(typing: Any, address: Any, value: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_acquire(typing: Any, address: Any) -> Any:
     """The int64 at ``address``, seen with everything that was written before it."""
 
@@ -53,7 +53,7 @@ def load_acquire(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), emit
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def call_with_pointer(typing: Any, function: Any, argument: Any) -> Any:
     """Call the C function ``void *f(void *)`` at an address."""
 
@@ -64,12 +64,23 @@ def call_with_pointer(typing: Any, function: Any, argument: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def word(address: int, index: int) -> int:
     """The 8-byte field number ``index`` of the C struct at ``address``."""
     return numba.carray(as_pointer(address), index + 1, np.int64)[index]
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def set_word(address: int, index: int, value: int) -> None:
     numba.carray(as_pointer(address), index + 1, np.int64)[index] = value
+
+
+@intrinsic
+def bfloat16_to_float(typing: Any, bits: Any) -> Any:
+    """A bfloat16, held as uint16, widened to float32."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = builder.zext(args[0], ir.IntType(32))
+        return builder.bitcast(builder.shl(wide, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
+
+    return types.float32(types.uint16), emit

@@ -8,6 +8,7 @@ has the place by then: jobs of one kernel have places of their own, so its code 
 """
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ SPINS = 2000
 _sched_yield = numba.types.ExternalFunction("sched_yield", numba.types.int32())
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+@numba.njit(inline="always")
 def must_execute(frame: int) -> bool:
     """False for the calls that only ask or prepare; the first asks for our interface version."""
     extension = word(frame, 1)
@@ -51,7 +52,7 @@ def must_execute(frame: int) -> bool:
     return word(frame, 4) & 0xFFFFFFFF == STAGE_EXECUTE
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@numba.njit
 def claim(job: int) -> int:
     """The number of a task that is now ours, or -1."""
     before = fetch_add(job + 8 * CLAIM, 1)
@@ -59,7 +60,7 @@ def claim(job: int) -> int:
     return task if task < before >> 20 else -1
 
 
-@numba.njit  # type: ignore[untyped-decorator]
+@numba.njit
 def close_job(job: int, total: int) -> None:
     """Wait for the tasks that helpers began, then give the place back."""
     spins = 0
@@ -78,9 +79,9 @@ def compile_handler(
     places = np.zeros(PLACES * JOB_WORDS + JOB_WORDS, np.int64)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(places))
     first_place = int(places.ctypes.data + 127) // 128 * 128
-    num_helpers = max(len_affinity() - 1, 0)
+    num_helpers = max(len(os.sched_getaffinity(0)) - 1, 0)
 
-    @numba.njit  # type: ignore[untyped-decorator]
+    @numba.njit
     def open_job(frame: int, total: int) -> int:
         """A place for this call, or 0 when it is to run alone."""
         if total < 2 or total >= MAX_TASKS or num_helpers == 0:
@@ -105,7 +106,7 @@ def compile_handler(
     helper = numba.cfunc(numba.int64(numba.int64))(scope["helper"])
     helper_address = int(helper.address)
 
-    @numba.njit  # type: ignore[untyped-decorator]
+    @numba.njit
     def call_helpers(frame: int, job: int, total: int) -> None:
         """``XLA_FFI_ThreadPool_Schedule({size, extensions, context, task, data})`` once a helper."""
         arguments = np.empty(5, np.int64)
@@ -118,10 +119,3 @@ def compile_handler(
     scope["call_helpers"] = call_helpers
     handler = numba.cfunc(numba.int64(numba.int64))(scope["handler"])
     return handler, helper
-
-
-def len_affinity() -> int:
-    """Cores this process may use."""
-    import os  # noqa: PLC0415
-
-    return len(os.sched_getaffinity(0))

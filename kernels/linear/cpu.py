@@ -8,6 +8,7 @@ costs ten times as much. Each form here says what it relies on.
 import jax
 import jax.numpy as jnp
 
+from ninfer_jax.kernels.linear import numba_cpu
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 
 MAX_INT8_ROWS = 192
@@ -16,6 +17,8 @@ MAX_INT8_ROWS = 192
 
 def dot(x: jax.Array, weight: Matrix) -> jax.Array:
     """``[rows, in]`` by ``[out, in]`` -> ``[rows, out]`` float32."""
+    if numba_cpu.supports(weight):
+        return numba_cpu.dot(x, weight)
     if isinstance(weight, QuantArray):
         if x.shape[0] <= MAX_INT8_ROWS:
             return _int8_dot(x, weight)
