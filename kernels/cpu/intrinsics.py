@@ -97,7 +97,7 @@ def bits_to_float(typing: Any, bits: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def exp(x: float) -> float:
+def exp(x: Any) -> Any:
     """``e ** x`` for float32 x <= 0, within 2 units in the last place; loops over it vectorise.
 
     Cephes' expf: x = n ln 2 + r with ln 2 in two parts, a polynomial in r, 2 ** n by its bits.

@@ -1,4 +1,4 @@
-"""How XLA:CPU multiplies fastest, by weight format and number of rows.
+"""How plain XLA:CPU multiplies fastest, by weight format and number of rows (without Numba).
 
 A dot whose operand needs a conversion is either fused with it (and reads int8) or writes the converted
 weight out at every call; which one happens depends on how the dot is spelled, and the wrong spelling
@@ -8,7 +8,6 @@ costs ten times as much. Each form here says what it relies on.
 import jax
 import jax.numpy as jnp
 
-from ninfer_jax.kernels.linear import numba_cpu
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 
 MAX_INT8_ROWS = 192
@@ -17,8 +16,6 @@ MAX_INT8_ROWS = 192
 
 def dot(x: jax.Array, weight: Matrix) -> jax.Array:
     """``[rows, in]`` by ``[out, in]`` -> ``[rows, out]`` float32."""
-    if numba_cpu.supports(weight):
-        return numba_cpu.dot(x, weight)
     if isinstance(weight, QuantArray):
         if x.shape[0] <= MAX_INT8_ROWS:
             return _int8_dot(x, weight)

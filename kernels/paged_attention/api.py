@@ -4,7 +4,7 @@ from functools import partial
 
 import jax
 
-from ninfer_jax.kernels.paged_attention import cpu, reference
+from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, reference
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
@@ -33,10 +33,11 @@ def paged_attention(
         raise ValueError(f"paged_attention: {q.shape[2]} query heads over {k.shape[2]} KV heads")
     if scale is None:
         scale = float(q.shape[-1] ** -0.5)
+    on_cpu = numba_cpu if numba_cpu.supports(pool) else cpu
     arguments = (q, k, v, pool, block_tables, starts, lengths)
     out, pool = jax.lax.platform_dependent(
         *arguments,
-        cpu=partial(cpu.paged_attention, scale=scale),
+        cpu=partial(on_cpu.paged_attention, scale=scale),
         default=partial(reference.paged_attention, scale=scale),
     )
     return out.astype(q.dtype), pool

@@ -70,25 +70,27 @@ def _kernel() -> tuple[Any, Any]:
                 )
 
     @numba.njit(fastmath={"reassoc", "nnan", "nsz"})
-    def largest(scores: Any, visible: int) -> float:
+    def largest(scores: Any, visible: int) -> Any:
         best = lowest
         for s in range(visible):
             best = max(best, scores[s])
         return best
 
     @fast
-    def exponents(scores: Any, num_keys: int, visible: int, maximum: float) -> float:
-        """Scores become ``exp(score - maximum)``, 0 past ``visible``; returns their sum."""
+    def exponents(scores: Any, visible: int, maximum: Any) -> Any:
+        """Scores become ``exp(score - maximum)``, 0 past ``visible``; returns their sum. Always over a
+        whole page: the order of a vectorised sum depends on its length."""
         total = zero
-        for s in range(num_keys):
-            weight = exp(scores[s] - maximum) if s < visible else zero
-            scores[s] = weight
-        for s in range(num_keys):
+        for s in range(PAGE_SIZE):
+            scores[s] = exp(scores[s] - maximum) if s < visible else zero
+        for s in range(PAGE_SIZE):
             total += scores[s]
         return total
 
     @numba.njit
-    def read_page(page: int, first: int, end: int, start: int, head: int, new: Any, pool: Any, out: Any) -> None:
+    def read_page(
+        page: int, first: int, end: int, start: int, head: int, new: Any, pool: Any, out: Any
+    ) -> None:
         """One head's tokens of one page, ordinals ``first`` to ``end``; the rest becomes zero."""
         head_dim = out.shape[1]
         for offset in range(PAGE_SIZE):
@@ -166,7 +168,7 @@ def _kernel() -> tuple[Any, Any]:
                 maximum = max(maxima[m], largest(scores[m], visible))
                 correction = exp(maxima[m] - maximum)
                 maxima[m] = maximum
-                sums[m] = sums[m] * correction + exponents(scores[m], num_keys, visible, maximum)
+                sums[m] = sums[m] * correction + exponents(scores[m], visible, maximum)
                 for d in range(head_dim):
                     totals[m, d] *= correction
                 absorb(scores[m], values, num_keys, totals[m])

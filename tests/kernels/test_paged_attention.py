@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.paged_attention import KVPool, allocate_pool, api, cpu, reference
+from ninfer_jax.kernels.paged_attention import KVPool, allocate_pool, api, cpu, numba_cpu, reference
 from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, ArgSpec
 
 
@@ -25,7 +25,11 @@ def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
 
 
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
-@pytest.mark.parametrize("function", [cpu.paged_attention, api.paged_attention], ids=["cpu", "api"])
+@pytest.mark.parametrize(
+    "function",
+    [cpu.paged_attention, numba_cpu.paged_attention, api.paged_attention],
+    ids=["xla", "numba", "api"],
+)
 def test_equals_reference(function: Any, spec: ArgSpec) -> None:
     expected, expected_pool = call(reference.paged_attention, spec)
     actual, pool = call(function, spec)
@@ -81,3 +85,27 @@ def test_donated_pool_is_updated_in_place(spec: ArgSpec) -> None:
     assert memory.temp_size_in_bytes < pool_bytes / 4
     moved = re.findall(rf"= f32\[{capacity},[^ ]* (copy|convert|transpose)\(", compiled.as_text())
     assert not moved
+
+
+def test_numba_column_does_not_depend_on_its_chunk() -> None:
+    """One chunk of 150 tokens, then the same tokens in chunks of 7 and one by one: equal bit for bit."""
+    rng = np.random.default_rng(0)
+    length, scale = 150, 0.125
+    q, k, v = (rng.standard_normal((1, length, heads, 64), np.float32) for heads in (9, 3, 3))
+    table = jnp.asarray([[2, 5, 1]], jnp.int32)
+
+    def in_chunks(size: int) -> np.ndarray:
+        pool = allocate_pool(6, 3, 64, jnp.float32)
+        outputs = []
+        for start in range(0, length, size):
+            chunk = [jnp.asarray(array[:, start : start + size]) for array in (q, k, v)]
+            columns = chunk[0].shape[1]
+            out, pool = numba_cpu.paged_attention(
+                *chunk, pool, table, jnp.asarray([start], jnp.int32), jnp.asarray([columns], jnp.int32), scale
+            )
+            outputs.append(np.asarray(out))
+        return np.concatenate(outputs, axis=1)
+
+    whole = in_chunks(length)
+    np.testing.assert_array_equal(in_chunks(7), whole)
+    np.testing.assert_array_equal(in_chunks(1), whole)
