@@ -19,7 +19,7 @@ from ninfer_jax.artifact.gguf_config import MODEL_TYPES, config_from_metadata
 from ninfer_jax.artifact.gguf_file import GGUFFile
 from ninfer_jax.artifact.gguf_text import text_resources
 from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
-from ninfer_jax.errors import UnsupportedModelError
+from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 
 _TOP_LEVEL = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -87,6 +87,12 @@ class GGUFSource:
 
     @cached_property
     def resources(self) -> Mapping[str, bytes]:
+        tokens = len(self._file.metadata.get("tokenizer.ggml.tokens", ()))
+        if tokens > self.config["vocab_size"]:
+            raise CorruptModelError(
+                f"{self.path}: {tokens} tokens, but token_embd.weight has {self.config['vocab_size']} rows",
+                field="token_embd.weight",
+            )
         config = json.dumps(self.config, indent=2).encode()
         return {"config.json": config, **text_resources(self._file.metadata)}
 

@@ -171,6 +171,7 @@ def test_model_id(tmp_path: Path, file: str, model_id: str) -> None:
         ({"llama.embedding_length": "many"}, CorruptModelError, "embedding_length"),
         ({"llama.attention.head_count": [4, 2]}, UnsupportedModelError, "head_count"),
         ({"tokenizer.ggml.tokens": None}, CorruptModelError, "tokenizer.ggml.tokens"),
+        ({"tokenizer.ggml.tokens": ["a"] * 97}, CorruptModelError, "97 tokens"),
         ({"tokenizer.ggml.token_type": [1, 1]}, CorruptModelError, "token_type"),
         ({"tokenizer.ggml.eos_token_id": 9999}, CorruptModelError, "eos_token_id"),
         ({"split.count": 2}, UnsupportedModelError, "split"),
