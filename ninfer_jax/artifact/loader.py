@@ -71,6 +71,7 @@ def load(
     Raises ModelLoadError or one of its kinds, naming the tensor, member or file at fault.
     """
     checkpoint = open_checkpoint(Path(path))
+    resources = checkpoint.resources  # before the weights: a bad tokenizer table is found at once
     identity = resolve_identity(checkpoint.model_id, checkpoint.config)
     module, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     if isinstance(checkpoint, Artifact):
@@ -89,7 +90,7 @@ def load(
         hf_config=checkpoint.config,
         weights=tree,
         weight_format=weight_format,
-        resources=checkpoint.resources,
+        resources=resources,
         source=SourceDescription(checkpoint.kind, str(checkpoint.path), checkpoint.formats),
         num_parameters=num_parameters(specs),
         weight_bytes=sum(array.nbytes for array in jax.tree.leaves(tree)),
