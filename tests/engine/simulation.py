@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ninfer_jax.config import PAGE_SIZE, EngineConfig
+from ninfer_jax.engine.admission import Entitlement
 from ninfer_jax.engine.host_engine import HostEngine
-from ninfer_jax.engine.request import EngineRequest, RequestState
+from ninfer_jax.engine.request import RequestState
 from ninfer_jax.errors import NinferError, QueueTimeoutError, ServerOverloadedError
 from ninfer_jax.types import Event, Failed, Finished
 from tests.fakes import VOCAB, FakeLane, FakeSession, Recorder, fake_engine, fake_request
@@ -120,14 +121,20 @@ class Unit:
 
 @dataclass
 class Admission:
+    """What stood at the moment when a request's claim was taken."""
+
     step: int
     client: int
     ready: int
-    """Decode-ready rows when it was made."""
-    head: int
-    """Client at the head of the queue before it."""
+    """Decode-ready rows."""
+    had_owner: bool
+    overtaken: tuple[int, ...]
+    """Clients that had been waiting for longer, oldest first."""
     head_fitted: bool
-    units_before: int
+    is_protected: bool
+    """Whether the oldest of them had its protection epoch."""
+    num_units: int
+    """Units that had run."""
 
 
 @dataclass
@@ -162,6 +169,7 @@ class Simulation:
         self.places: dict[int, Any] = {}
         self.executor.during_wait = self._during_wait
         self.executor.on_release = self._on_release
+        self._admit, self.board.ledger.admit = self.board.ledger.admit, self._on_admit  # type: ignore[method-assign]
         self._pending = list(enumerate(scenario.arrivals))
         self._due = scenario.arrivals[0].gap
 
@@ -176,12 +184,10 @@ class Simulation:
     def step(self) -> None:
         self._arrive()
         self._cancel(in_unit=False)
-        head = self.board.waiting[0] if self.board.waiting else None
         self.engine.thread.step()
         assert self.engine.thread.failure is None, self.engine.thread.failure
         self.cache.check()
         self._check_protection()
-        self._note_admissions(head)
         self._release_ended()
         self.trace.steps += 1
         self.now += 1.0
@@ -256,25 +262,25 @@ class Simulation:
         if epoch is not None and not epoch.donors:
             assert self.board.ledger.fits(epoch.head), "the donors are gone and the head does not fit"
 
-    def _note_admissions(self, head: EngineRequest | None) -> None:
-        for client in self.by_id.values():
-            if client.admitted_at is None and client.recorder.admitted:
-                client.admitted_at = self.now
-                units = [unit for unit in self.trace.units if unit.step < self.trace.steps]
-                before = self.trace.units[-1] if self.trace.units else None
-                ready = len(before.ready) if before is not None and before.step == self.trace.steps else 0
-                is_head = head is None or head.id == client.id or head.state is RequestState.FINISHED
-                fitted = not is_head and self.board.ledger.fits(head.claim)  # type: ignore[union-attr]
-                self.trace.admissions.append(
-                    Admission(
-                        self.trace.steps,
-                        client.index,
-                        ready,
-                        client.index if is_head else self.by_id[head.id].index,  # type: ignore[union-attr]
-                        fitted,
-                        len(units),
-                    )
-                )
+    def _on_admit(self, request_id: int, claim: Entitlement) -> None:
+        board = self.board
+        client = self.by_id[request_id]
+        client.admitted_at = self.now
+        overtaken = [request for request in board.waiting if request.id < request_id]
+        epoch = board.ledger.epoch
+        self.trace.admissions.append(
+            Admission(
+                step=self.trace.steps,
+                client=client.index,
+                ready=len(board.in_state(RequestState.DECODE_READY)),
+                had_owner=board.owner is not None,
+                overtaken=tuple(self.by_id[request.id].index for request in overtaken),
+                head_fitted=bool(overtaken) and board.ledger.fits(overtaken[0].claim),
+                is_protected=bool(overtaken and epoch and epoch.head_id == overtaken[0].id),
+                num_units=len(self.trace.units),
+            )
+        )
+        self._admit(request_id, claim)
 
     def _release_ended(self) -> None:
         for index in [i for i in self.places if self.trace.clients[i].recorder.terminal is not None]:
