@@ -179,10 +179,10 @@ class TestSharing:
     def test_what_hangs_below_an_evicted_page_cannot_be_found(self) -> None:
         """Task 2 publishes its third block below pages that only task 1 holds; when those are evicted
         the block must leave the index although its page is still held."""
-        cache = PageCache(fake_storage(10))
+        cache = PageCache(fake_storage(11))
         prompt = prompt_of(range(130))
         for task in (1, 2):
-            cache.begin(task, task - 1, prompt, 4 if task == 2 else 3, ROOT)
+            cache.begin(task, task - 1, prompt, 5 if task == 2 else 3, ROOT)
             cache.advance(task, range(130))
         cache.advance(2, range(130, 193))
         cache.free(1)
@@ -190,6 +190,9 @@ class TestSharing:
         begin(cache, 3, range(2000, 2000 + 6 * 64))
         cache.check()
         assert cache.candidates(prompt_of(range(193)))[0] == ROOT
+        cache.advance(2, range(193, 257))
+        cache.check()
+        assert cache.candidates(prompt_of(range(257)))[0] == ROOT
         cache.free(2)
         cache.check()
 
