@@ -47,7 +47,6 @@ class Entrance:
                 board.book.counters.queue_timeouts += 1
                 request.fail(QueueTimeoutError("the request was not admitted before its deadline"))
         if gone:
-            self._blocked_at = None
             self._settlement.conclude(gone)
 
     def admit_one(self) -> None:

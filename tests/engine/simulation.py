@@ -24,7 +24,8 @@ MAX_STEPS = 5000
 class Arrival:
     """A request ``gap`` steps after the one before. Its prompt is ``shared`` tokens of one of three
     families and ``tail`` of its own. ``cancel`` counts steps from submission; ``in_unit`` cancels
-    while the device works instead of between two boundaries."""
+    while the device works instead of between two boundaries. ``follows`` makes it the next turn of the
+    last request that has finished: its prompt, its output, and the tail."""
 
     gap: int
     family: int
@@ -36,6 +37,7 @@ class Arrival:
     stop_after: int | None
     force_at: int | None
     num_forced: int
+    follows: bool
 
     def prompt(self, index: int) -> list[int]:
         shared = [(self.family * 311 + 7 * i) % VOCAB for i in range(self.shared)]
@@ -54,24 +56,25 @@ class Scenario:
 
 ARRIVALS = st.builds(
     Arrival,
-    gap=st.sampled_from((0, 0, 0, 0, 1, 3, 9)),
-    family=st.integers(0, 1),
-    shared=st.sampled_from((0, 0, 0, 1, 63, 64, 65, 127, 128, 129, 192, 200, 256)),
-    tail=st.integers(1, 70),
-    output=st.sampled_from((0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 10_000)),
+    gap=st.sampled_from((0, 0, 0, 0, 2, 9, 40)),
+    family=st.sampled_from((0, 0, 0, 1)),
+    shared=st.sampled_from((128, 0, 0, 0, 130, 1, 63, 64, 65, 127, 128, 129, 192, 200, 256)),
+    tail=st.sampled_from((1, 2, 5, 20, 63, 64, 70)),
+    output=st.sampled_from((0, 1, 2, 3, 5, 8, 13, 21, 55, 120, 10_000)),
     cancel=st.none() | st.none() | st.none() | st.integers(0, 20),
     in_unit=st.booleans(),
     stop_after=st.none() | st.none() | st.none() | st.integers(1, 12),
     force_at=st.none() | st.none() | st.integers(1, 6),
     num_forced=st.integers(1, 5),
+    follows=st.booleans(),
 )
 
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     lanes = draw(st.sampled_from((4, 3, 2, 1)))
-    context = draw(st.sampled_from((320, 256, 192, 100, 64)))
-    pool = draw(st.sampled_from((1, 2, 3, 0, 20)))
+    context = draw(st.sampled_from((320, 256, 320, 192, 100, 64)))
+    pool = draw(st.sampled_from((3, 4, 2, 0, 20)))
     config = EngineConfig(
         max_context=context,
         kv_capacity=min(context + pool * PAGE_SIZE, lanes * context + PAGE_SIZE),
@@ -101,6 +104,7 @@ class Client:
     admitted_at: float | None = None
     ended_at: float | None = None
     cancelled_at: float | None = None
+    tokens_at_cancel: int = 0
     stats_at_end: dict[str, Any] | None = None
     reserved_pages_at_end: int = -1
     lane_at_release: FakeLane | None = None
@@ -133,6 +137,8 @@ class Admission:
     head_fitted: bool
     is_protected: bool
     """Whether the oldest of them had its protection epoch."""
+    skipped_borrower: bool
+    """Whether another of them could have been the borrower."""
     num_units: int
     """Units that had run."""
 
@@ -200,7 +206,7 @@ class Simulation:
                 self._due = self.trace.steps + self._pending[0][1].gap
 
     def _submit(self, index: int, arrival: Arrival) -> None:
-        client = Client(index, arrival, arrival.prompt(index), arrival.session(), self.now)
+        client = Client(index, arrival, self._prompt(index, arrival), arrival.session(), self.now)
         self.trace.clients.append(client)
         lifetime = self.engine._lifetime
         try:
@@ -223,6 +229,15 @@ class Simulation:
         self.by_id[client.id] = client
         self.places[index] = place
 
+    def _prompt(self, index: int, arrival: Arrival) -> list[int]:
+        prompt = arrival.prompt(index)
+        finished = self.trace.completed()
+        if arrival.follows and finished:
+            turn = finished[-1].prompt + finished[-1].recorder.tokens + prompt[-arrival.tail :]
+            if len(turn) <= self.trace.scenario.config.max_context:
+                return turn
+        return prompt
+
     def _sink(self, client: Client, event: Event) -> None:
         client.recorder(event)
         if isinstance(event, Finished | Failed):
@@ -240,6 +255,7 @@ class Simulation:
                 continue
             if self.now >= client.reserved_at + arrival.cancel and client.cancelled_at is None:
                 client.cancelled_at = self.now
+                client.tokens_at_cancel = len(client.recorder.tokens)
                 place.cancel()
 
     def _during_wait(self) -> None:
@@ -267,7 +283,8 @@ class Simulation:
         client = self.by_id[request_id]
         client.admitted_at = self.now
         overtaken = [request for request in board.waiting if request.id < request_id]
-        epoch = board.ledger.epoch
+        epoch, ledger = board.ledger.epoch, board.ledger
+        is_protected = bool(overtaken and epoch and epoch.head_id == overtaken[0].id)
         self.trace.admissions.append(
             Admission(
                 step=self.trace.steps,
@@ -275,8 +292,9 @@ class Simulation:
                 ready=len(board.in_state(RequestState.DECODE_READY)),
                 had_owner=board.owner is not None,
                 overtaken=tuple(self.by_id[request.id].index for request in overtaken),
-                head_fitted=bool(overtaken) and board.ledger.fits(overtaken[0].claim),
-                is_protected=bool(overtaken and epoch and epoch.head_id == overtaken[0].id),
+                head_fitted=bool(overtaken) and ledger.fits(overtaken[0].claim),
+                is_protected=is_protected,
+                skipped_borrower=is_protected and any(ledger.may_borrow(r.claim) for r in overtaken[1:]),
                 num_units=len(self.trace.units),
             )
         )

@@ -106,6 +106,7 @@ def test_08_and_13_only_borrowers_overtake_a_blocked_head(trace: Trace) -> None:
         if admission.overtaken:
             assert not admission.head_fitted
             assert admission.is_protected
+            assert not admission.skipped_borrower
 
 
 @over_random_runs
@@ -163,6 +164,8 @@ def test_19_decode_alternates_with_the_rest(trace: Trace) -> None:
 def test_20_cancellation_is_prompt_and_commits_nothing(trace: Trace) -> None:
     """Seen within one unit and one boundary; every other request is untouched (see 24)."""
     for client in trace.clients:
+        if client.cancelled_at is not None:
+            assert len(client.recorder.tokens) == client.tokens_at_cancel
         if client.cancelled_at is not None and client.ended_at is not None:
             assert client.ended_at <= client.cancelled_at + 1
 
