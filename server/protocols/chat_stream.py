@@ -51,6 +51,8 @@ class ChatChunks:
         if self._first_output_at is None:
             self._first_output_at = event.at
         for delta in event.deltas:
+            if isinstance(delta, TextDelta) and not delta.text:
+                continue
             chunk = self._chunk(self._delta(delta))
             if self._options.timings_per_token and isinstance(delta, TextDelta):
                 chunk["timings"] = self._snapshot(event)

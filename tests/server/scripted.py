@@ -1,0 +1,44 @@
+"""A scripted engine: given text, cut into tokens, goes through the real output session and protocols."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import count, cycle
+from pathlib import Path
+
+from ninfer_jax.text.frontend import Frontend
+from ninfer_jax.types import GenerationRequest
+from tests.server.fake_engine import FakeEngine, Script
+from tests.text.fakes import frontend
+
+TEMPLATES = Path(__file__).parent.parent / "text" / "data"
+
+
+@cache
+def hybrid(name: str = "hybrid_effort") -> Frontend:
+    """The real text front over a byte tokenizer and a template of the Qwen3.5 family."""
+    return frontend((TEMPLATES / f"{name}.jinja").read_text(), max_context=4096)
+
+
+def plays(*texts: str, end: bool = True) -> Script:
+    """Answer request after request with these texts; the last one again and again. Without ``end`` a
+    text repeats for ever."""
+    front = hybrid()
+    answers = [[*front.tokenizer.encode(text), *([258] if end else [])] for text in texts]
+    turn = count()
+
+    def script(request: GenerationRequest) -> Iterator[int]:
+        tokens = answers[min(next(turn), len(answers) - 1)]
+        return iter(tokens) if end else cycle(tokens)
+
+    return script
+
+
+def engine_for(*texts: str, end: bool = True, **options: object) -> FakeEngine:
+    return FakeEngine(plays(*texts, end=end), **{"max_concurrency": 4, **options})  # type: ignore[arg-type]
+
+
+def prompt_text(engine: FakeEngine, index: int = -1) -> str:
+    """What the template made of a request, as text."""
+    ids: Sequence[int] = engine.requests[index].prompt.token_ids
+    front = hybrid()
+    return b"".join(front.tokenizer.token_bytes(token) for token in ids).decode()

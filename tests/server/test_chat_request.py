@@ -1,0 +1,398 @@
+"""The members of a Chat request, one by one: what is fine, what is refused, and which name is blamed."""
+
+import pytest
+
+from tests.server.fake_engine import FakeEngine
+from tests.server.harness import LiveServer
+from tests.server.scripted import engine_for, hybrid
+from tests.server.test_chat_basics import CHAT, chat, user
+
+FN = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.fixture(scope="module")
+def server():
+    engine = FakeEngine(max_concurrency=4)
+    with LiveServer(engine, hybrid()) as live:
+        yield live
+    engine.close()
+
+
+def refused(server, **members):
+    answer = server.http.post(CHAT, json={"messages": user(), "max_tokens": 1, **members})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    return error
+
+
+NULLABLE = [
+    "model",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "n",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "stream",
+    "stream_options",
+    "user",
+    "max_completion_tokens",
+    "modalities",
+    "audio",
+    "functions",
+    "function_call",
+    "reasoning_effort",
+    "enable_thinking",
+    "preserve_thinking",
+    "chat_template_kwargs",
+    "parallel_tool_calls",
+    "verbosity",
+    "store",
+    "web_search_options",
+    "moderation",
+    "prediction",
+    "metadata",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "grammar",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "repetition_penalty",
+    "mm_processor_kwargs",
+    "timings_per_token",
+    "return_progress",
+]
+
+
+@pytest.mark.parametrize("name", NULLABLE)
+def test_null_is_absent(server, name):
+    chat(server, max_tokens=1, **{name: None})
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"temperature": 0},
+        {"temperature": 2},
+        {"top_p": 0},
+        {"top_p": 1.0},
+        {"top_k": 0},
+        {"top_k": 20},
+        {"min_p": 1},
+        {"presence_penalty": -2},
+        {"frequency_penalty": 2.0},
+        {"seed": -1},
+        {"seed": -(2**63)},
+        {"seed": 2**63 - 1},
+        {"stop": "x"},
+        {"stop": []},
+        {"stop": ["a", "b", "c", "d"]},
+        {"n": 1},
+        {"modalities": ["text"]},
+        {"modalities": ["text"], "audio": {"voice": "alloy", "format": "wav"}},
+        {"response_format": {"type": "text"}},
+        {"logit_bias": {"5": 0, "7": 0.0}},
+        {"logit_bias": {}},
+        {"logprobs": False, "top_logprobs": 0},
+        {"verbosity": "medium"},
+        {"functions": [], "function_call": "none"},
+        {"function_call": "auto"},
+        {"prediction": {"type": "content", "content": "x"}},
+        {"store": False},
+        {"metadata": {"a": "b"}},
+        {"user": "u", "safety_identifier": "s", "service_tier": "flex"},
+        {"prompt_cache_key": "k"},
+        {"prompt_cache_retention": "24h"},
+        {"prompt_cache_retention": "in_memory"},
+        {"prompt_cache_options": {"mode": "implicit", "ttl": "30m"}},
+        {"prompt_cache_options": {"mode": "explicit"}},
+        {"prompt_cache_options": {}},
+        {"future_member": {"deep": [1, 2]}},
+        {"repetition_penalty": 1},
+        {"repetition_penalty": 1.0},
+        {"mm_processor_kwargs": {}},
+        {"mm_processor_kwargs": {"max_pixels": None}},
+        {"chat_template_kwargs": {"foo": None, "enable_thinking": False}},
+        {"stream_options": {"include_usage": True}},
+        {"tools": []},
+        {"tools": [FN]},
+        {"tools": [FN], "tool_choice": "auto", "parallel_tool_calls": True},
+        {"tools": [FN], "tool_choice": "none", "parallel_tool_calls": False},
+        {"parallel_tool_calls": False},
+        {"ignore_eos": True},
+    ],
+    ids=repr,
+)
+def test_accepted(server, members):
+    chat(server, max_tokens=1, **members)
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"top_k": 21}, "top_k"),
+        ({"top_k": 1.0}, "top_k"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": []}, "frequency_penalty"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": "7"}, "seed"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a", ""]}, "stop"),
+        ({"stop": ["a", 5]}, "stop"),
+        ({"stop": {"a": 1}}, "stop"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_completion_tokens": "5"}, "max_completion_tokens"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": []}, "stream_options"),
+        ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
+        ({"timings_per_token": "x"}, "timings_per_token"),
+        ({"return_progress": 1}, "return_progress"),
+        ({"n": 0}, "n"),
+        ({"logit_bias": {"5": "x"}}, "logit_bias.5"),
+        ({"function_call": 5}, "function_call"),
+        ({"verbosity": "loud"}, "verbosity"),
+        ({"response_format": "json"}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"enable_thinking": "no"}, "enable_thinking"),
+        ({"chat_template_kwargs": {"enable_thinking": 1}}, "chat_template_kwargs.enable_thinking"),
+        ({"preserve_thinking": "yes"}, "preserve_thinking"),
+        ({"reasoning_effort": "ultra"}, "reasoning_effort"),
+        ({"reasoning_effort": 3}, "reasoning_effort"),
+        ({"prompt_cache_key": 5}, "prompt_cache_key"),
+        ({"prompt_cache_retention": "forever"}, "prompt_cache_retention"),
+        ({"prompt_cache_options": "implicit"}, "prompt_cache_options"),
+        ({"prompt_cache_options": {"mode": "sometimes"}}, "prompt_cache_options.mode"),
+        ({"prompt_cache_options": {"ttl": "soon"}}, "prompt_cache_options.ttl"),
+        ({"repetition_penalty": "1"}, "repetition_penalty"),
+        ({"mm_processor_kwargs": 5}, "mm_processor_kwargs"),
+        ({"tools": FN}, "tools"),
+        ({"tools": [5]}, "tools[0]"),
+        ({"tools": [{}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "a" * 65}}]}, "tools[0].function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "description": 5}}]},
+            "tools[0].function.description",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]},
+            "tools[0].function.parameters",
+        ),
+        ({"tools": [FN, FN]}, "tools"),
+        ({"tools": [FN], "tool_choice": "maybe"}, "tool_choice"),
+        ({"tools": [FN], "tool_choice": 5}, "tool_choice"),
+        ({"tools": [FN], "tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
+        (
+            {
+                "tools": [FN],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{"type": "function", "name": "no"}],
+                },
+            },
+            "tool_choice.tools[0]",
+        ),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": {"role": "user"}}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+    ],
+    ids=repr,
+)
+def test_malformed_values_name_their_member(server, members, param):
+    error = refused(server, **members)
+    assert (error["code"], error["param"]) == ("invalid_value", param)
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"modalities": ["text", "audio"]}, "modalities[1]"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format"),
+        ({"logit_bias": {"5": 100}}, "logit_bias"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"verbosity": "low"}, "verbosity"),
+        ({"verbosity": "high"}, "verbosity"),
+        ({"store": True}, "store"),
+        ({"web_search_options": {}}, "web_search_options"),
+        ({"moderation": {"model": "x"}}, "moderation"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"function_call": {"name": "f"}}, "function_call"),
+        ({"grammar": "root ::= x"}, "grammar"),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"guided_regex": "x"}, "guided_regex"),
+        ({"guided_choice": ["a"]}, "guided_choice"),
+        ({"guided_grammar": "x"}, "guided_grammar"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"mm_processor_kwargs": {"max_pixels": 5}}, "mm_processor_kwargs.max_pixels"),
+        ({"chat_template_kwargs": {"foo": 1}}, "chat_template_kwargs.foo"),
+        ({"tools": [FN], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [FN], "tool_choice": {"type": "function", "function": {"name": "look"}}}, "tool_choice"),
+        ({"tools": [FN], "tool_choice": {"type": "custom", "custom": {"name": "look"}}}, "tool_choice"),
+        (
+            {"tools": [FN], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}},
+            "tool_choice.mode",
+        ),
+        ({"tools": [FN], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]},
+            "tools[0].function.strict",
+        ),
+    ],
+    ids=repr,
+)
+def test_missing_guarantees_are_named(server, members, param):
+    error = refused(server, **members)
+    assert (error["code"], error["param"]) == ("unsupported_feature", param)
+    assert param in error["message"]
+
+
+HINTS = [
+    {"verbosity": "low"},
+    {"store": True},
+    {"tools": [FN], "parallel_tool_calls": False},
+    {"tools": [{"type": "web_search"}, FN]},
+    {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]},
+    {"chat_template_kwargs": {"foo": 1}},
+    {"reasoning_effort": "max"},
+    {"messages": [{"role": "user", "name": "bob", "content": "x"}]},
+]
+
+
+@pytest.mark.parametrize("members", HINTS, ids=repr)
+def test_lenient_api_drops_hints(start, members):
+    chat(start(engine_for("x"), hybrid(), lenient_api=True), max_tokens=1, **members)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"guided_json": {}},
+        {"n": 2},
+        {"logprobs": True},
+        {"tools": [FN], "tool_choice": "required"},
+        {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
+        {"temperature": 3},
+    ],
+    ids=repr,
+)
+def test_lenient_api_keeps_refusing_guarantees(start, members):
+    refused(start(engine_for("x"), hybrid(), lenient_api=True), **members)
+
+
+@pytest.mark.parametrize("model", ["", None, 5, [], "fake-model"])
+def test_no_name_means_the_loaded_model(server, model):
+    assert chat(server, max_tokens=1, model=model)["model"] == "fake-model"
+
+
+def test_another_model_is_404(server):
+    answer = server.http.post(CHAT, json={"model": "gpt-9", "messages": user()})
+    assert answer.status_code == 404
+    assert (answer.json()["error"]["code"], answer.json()["error"]["param"]) == ("model_not_found", "model")
+
+
+def test_zero_tokens_run_the_prompt_only(server):
+    answer = chat(server, max_tokens=0)
+    assert answer["usage"]["completion_tokens"] == 0
+    assert answer["usage"]["prompt_tokens"] > 0
+    choice = answer["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "length")
+
+
+def test_the_current_limit_wins_over_the_legacy_one(server):
+    assert chat(server, max_tokens=5, max_completion_tokens=2)["usage"]["completion_tokens"] == 2
+
+
+def test_a_limit_beyond_the_context_is_clamped(start):
+    engine = engine_for("y" * 100, end=False)
+    answer = chat(start(engine, hybrid()), max_tokens=10**9, enable_thinking=False)
+    assert answer["usage"]["total_tokens"] == 4096
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_prompt_beyond_the_context_is_400_with_both_counts(server):
+    error = refused(server, messages=user("x" * 5000))
+    assert error["code"] == "context_length_exceeded"
+    assert "4096" in error["message"]
+    assert "50" in error["message"]
+
+
+def test_media_without_vision_is_refused(server):
+    video = {"type": "video_url", "video_url": {"url": "https://x/y.mp4"}}
+    for part in (PNG, video, {"type": "image_url", "image_url": "https://x/y.png"}):
+        assert refused(server, messages=user([part]))["code"] == "vision_disabled"
+
+
+@pytest.mark.parametrize(
+    ("flags", "members", "expected"),
+    [
+        ({}, {}, {"temperature": 0.7, "top_k": 20, "top_p": 1.0}),
+        ({"temperature": 0.5, "top_p": 0.9}, {}, {"temperature": 0.5, "top_p": 0.9}),
+        ({"temperature": 0.5}, {"temperature": 1.5}, {"temperature": 1.5}),
+        ({"greedy": True}, {"temperature": 1.5}, {"temperature": 0.0}),
+        ({"seed": 7}, {}, {"seed": 7}),
+        ({"seed": 7}, {"seed": -1}, {"seed": 2**64 - 1}),
+        ({"presence_penalty": 1.5}, {"presence_penalty": 0}, {"presence_penalty": 0.0}),
+        ({"top_k_cap": 64}, {"top_k": 64}, {"top_k": 64}),
+    ],
+)
+def test_request_over_flag_over_model(start, flags, members, expected):
+    engine = engine_for("x")
+    chat(start(engine, hybrid(), **flags), max_tokens=1, **members)
+    sampling = engine.requests[-1].sampling
+    assert {name: getattr(sampling, name) for name in expected} == expected
+
+
+def test_seeds_are_fresh_when_nobody_says(start):
+    engine = engine_for("x")
+    server = start(engine, hybrid())
+    for _ in range(3):
+        chat(server, max_tokens=1)
+    assert len({request.sampling.seed for request in engine.requests}) == 3
+
+
+def test_default_max_tokens(start):
+    engine = engine_for("z", end=False)
+    server = start(engine, hybrid(), default_max_tokens=3)
+    assert chat(server, max_tokens=None)["usage"]["completion_tokens"] == 3
