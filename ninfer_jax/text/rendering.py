@@ -53,8 +53,13 @@ class ConversationRenderer:
     def _render_prefill(self, conversation: Conversation) -> str:
         """The generation prologue of the turns before, then the text to be continued."""
         final = conversation.turns[-1]
-        if final.reasoning or final.tool_calls or any(isinstance(part, MediaPart) for part in final.parts):
-            raise InvalidPromptError("an assistant turn can be continued only if it is text alone")
+        if (
+            final.role != "assistant"
+            or final.reasoning
+            or final.tool_calls
+            or any(isinstance(part, MediaPart) for part in final.parts)
+        ):
+            raise InvalidPromptError("only an assistant turn that is text alone can be continued")
         before = replace(conversation, turns=conversation.turns[:-1], continue_final_turn=False)
         return self.render(before) + text_of(final.parts)
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from ninfer_jax.errors import (
     CorruptModelError,
     InvalidPromptError,
     InvalidRequestError,
+    RequestError,
     UnsupportedFeatureError,
 )
 from ninfer_jax.text.conversation import HistoryToolCall, MediaPart, TextPart, Turn
@@ -222,3 +224,53 @@ def test_segments_encode_like_the_whole(words: list[str]) -> None:
         for offset in range(len(text) + 1):
             position = encoder.position_of(encoded, offset)
             assert position is None or list(encoded.token_ids[:position]) == tokenizer.encode(text[:offset])
+
+
+WORDS = st.sampled_from(
+    ["", "Hi", " a\n", "<|im_start|>", "<think>", "</think>", "<tool_response>", "q7probe", "é", "{{ x }}"]
+)
+TEXT = st.lists(WORDS, max_size=3).map("".join)
+TURNS = st.builds(
+    Turn,
+    role=st.sampled_from(["system", "developer", "user", "user", "assistant", "tool"]),
+    parts=st.lists(st.builds(TextPart, TEXT, st.booleans()), max_size=3).map(tuple),
+    reasoning=st.none() | TEXT,
+    tool_calls=st.lists(
+        st.builds(
+            HistoryToolCall, st.just("c"), WORDS, st.dictionaries(WORDS, TEXT, max_size=2), st.booleans()
+        ),
+        max_size=2,
+    ).map(tuple),
+    tool_call_id=st.none() | st.just("c"),
+    is_error=st.booleans(),
+)
+SOURCES = [CHATML, *(path.read_text() for path in sorted((Path(__file__).parent / "data").glob("*.jinja")))]
+FRONTENDS = [frontend(source, max_context=2000) for source in SOURCES]
+
+
+@given(
+    st.sampled_from(FRONTENDS),
+    st.lists(TURNS, max_size=5),
+    st.booleans(),
+    st.sampled_from([None, True, False]),
+    st.booleans(),
+)
+def test_any_conversation_is_prepared_or_refused(
+    front: Frontend, turns: list[Turn], with_tools: bool, preserve: bool | None, continues: bool
+) -> None:
+    tools = (tool("ping"), tool("pong")) if with_tools else ()
+    talk = conversation(*turns, tools=tools, preserve_thinking=preserve, continue_final_turn=continues)
+    try:
+        prepared = front.prepare(talk)
+    except RequestError:
+        return
+    ids = list(prepared.prompt.token_ids)
+    assert ids == front.tokenizer.encode(prepared.text)
+    positions = [frontier.position for frontier in prepared.prompt.frontiers]
+    assert positions == sorted(positions)
+    for position in positions:
+        head = front.tokenizer.decode(ids[:position], skip_special=False)
+        assert 0 < position < len(ids)
+        assert prepared.text.startswith(head)
+        assert front.tokenizer.encode(head) == ids[:position]
+    front.session(prepared).finish(FinishReason.CANCELLED)

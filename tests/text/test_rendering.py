@@ -199,6 +199,55 @@ def test_calls_written_as_text_parse_back(name: str, arguments: dict[str, Any]) 
     assert [(call.name, json.loads(call.arguments)) for call in parsed.tool_calls] == [(name, arguments)]
 
 
+HERMES = """
+{%- for tool in tools or [] %}
+    {{- tool | tojson }}
+{%- endfor %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '\\n<tool_call>\\n{"name": ' + (call.function.name | tojson) + ', "arguments": ' }}
+        {{- (call.function.arguments | tojson) + '}\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}"""
+
+
+@given(CALLS, st.sampled_from(["", "Calling now."]))
+def test_hermes_calls_parse_back(calls: Any, text: str) -> None:
+    template = ChatTemplate(HERMES)
+    capabilities = detect_capabilities(template)
+    assert capabilities.tool_dialect == "hermes_json"
+    history = tuple(HistoryToolCall(f"c{i}", name, arguments) for i, (name, arguments) in enumerate(calls))
+    tools = tuple(tool(name) for name in {name for name, _ in calls})
+    talk = conversation(turn("assistant", text, tool_calls=history), tools=tools)
+    rendered = ConversationRenderer(template, capabilities, {}).render(talk)
+    output = rendered.rpartition("<|im_start|>assistant\n")[2].removesuffix("<|im_end|>\n")
+    parsed = parse_output(output, tools, dialect="hermes_json")
+    assert (parsed.content, parsed.fallback_reason) == (text, "none")
+    assert [(call.name, json.loads(call.arguments)) for call in parsed.tool_calls] == calls
+
+
+@pytest.mark.parity
+def test_stock_rendering_is_what_transformers_does(template: ChatTemplate) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    for talk in [*ACCEPTED.values(), *EFFORTS.values()]:
+        switches = {
+            "enable_thinking": talk.enable_thinking,
+            "preserve_thinking": talk.preserve_thinking,
+            "reasoning_effort": talk.reasoning_effort,
+        }
+        rendered, _ = render_jinja_template(
+            conversations=[[stock_message(turn) for turn in talk.turns]],
+            tools=[dict(tool.definition) for tool in talk.tools] or None,
+            chat_template=template.source,
+            add_generation_prompt=True,
+            **{name: value for name, value in switches.items() if value is not None},
+        )
+        assert rendered == [stock(template, talk)]
+
+
 def last(calls: Any, name: str) -> Any:
     return next(arguments for called, arguments in reversed(calls) if called == name)
 
