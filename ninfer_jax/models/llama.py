@@ -17,6 +17,7 @@ from ninfer_jax.kernels.paged_attention import paged_attention
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, ModelState, StepInputs
 from ninfer_jax.models.common import Rope, apply_rope, rms_norm, rope_tables, swiglu
 from ninfer_jax.models.hf_config import ConfigReader, read_rope
+from ninfer_jax.models.specs import bias, matrix, vector
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 
@@ -134,21 +135,6 @@ class LlamaWeights(NamedTuple):
     head: Matrix | None
 
 
-def _vector(size: int, source: str, axis: str, init: Any = "ones") -> Any:
-    return ArraySpec((size,), (axis,), (source,), ((size,),), role="vector", init=init)
-
-
-def _matrix(rows: dict[str, int], columns: int, axes: tuple[str, str]) -> Any:
-    shapes = tuple((size, columns) for size in rows.values())
-    return ArraySpec((sum(rows.values()), columns), axes, tuple(rows), shapes)
-
-
-def _bias(rows: dict[str, int], axis: str) -> Any:
-    sources = tuple(name.removesuffix(".weight") + ".bias" for name in rows)
-    shapes = tuple((size,) for size in rows.values())
-    return ArraySpec((sum(rows.values()),), (axis,), sources, shapes, role="vector", init="normal")
-
-
 def _abstract_layer(config: LlamaConfig, index: int) -> LayerWeights:
     name = f"model.layers.{index}."
     hidden, inner = config.hidden_size, config.intermediate_size
@@ -160,21 +146,21 @@ def _abstract_layer(config: LlamaConfig, index: int) -> LayerWeights:
     down = {f"{mlp}down_proj.weight": hidden}
 
     def head_norm(part: str) -> Any:
-        return _vector(config.head_dim, f"{attention}{part}_norm.weight", "head") if config.qk_norm else None
+        return vector(config.head_dim, f"{attention}{part}_norm.weight", "head") if config.qk_norm else None
 
     return LayerWeights(
-        input_norm=_vector(hidden, name + "input_layernorm.weight", "hidden"),
-        qkv=_matrix(qkv, hidden, ("heads", "hidden")),
-        qkv_bias=_bias(qkv, "heads") if config.qkv_bias else None,
+        input_norm=vector(hidden, name + "input_layernorm.weight", "hidden"),
+        qkv=matrix(qkv, hidden, ("heads", "hidden")),
+        qkv_bias=bias(qkv, "heads") if config.qkv_bias else None,
         q_norm=head_norm("q"),
         k_norm=head_norm("k"),
-        output=_matrix(output, queries, ("hidden", "heads")),
-        output_bias=_bias(output, "hidden") if config.output_bias else None,
-        mlp_norm=_vector(hidden, name + "post_attention_layernorm.weight", "hidden"),
-        gate_up=_matrix(gate_up, hidden, ("intermediate", "hidden")),
-        gate_up_bias=_bias(gate_up, "intermediate") if config.mlp_bias else None,
-        down=_matrix(down, inner, ("hidden", "intermediate")),
-        down_bias=_bias(down, "hidden") if config.mlp_bias else None,
+        output=matrix(output, queries, ("hidden", "heads")),
+        output_bias=bias(output, "hidden") if config.output_bias else None,
+        mlp_norm=vector(hidden, name + "post_attention_layernorm.weight", "hidden"),
+        gate_up=matrix(gate_up, hidden, ("intermediate", "hidden")),
+        gate_up_bias=bias(gate_up, "intermediate") if config.mlp_bias else None,
+        down=matrix(down, inner, ("hidden", "intermediate")),
+        down_bias=bias(down, "hidden") if config.mlp_bias else None,
     )
 
 
@@ -188,7 +174,7 @@ def abstract(config: LlamaConfig) -> LlamaWeights:
     return LlamaWeights(
         embedding=_abstract_vocab(config, "model.embed_tokens.weight", "embedding"),
         layers=tuple(_abstract_layer(config, index) for index in range(config.num_layers)),
-        norm=_vector(config.hidden_size, "model.norm.weight", "hidden"),
+        norm=vector(config.hidden_size, "model.norm.weight", "hidden"),
         head=None if config.tied_head else _abstract_vocab(config, "lm_head.weight", "matmul"),
     )
 

@@ -11,6 +11,8 @@ MODULES = {
     "llama": "llama",
     "qwen2": "llama",
     "qwen3": "llama",
+    "qwen3_5": "qwen3_5",
+    "qwen3_5_text": "qwen3_5",
 }
 """``model_type`` to a module of this package, imported on demand."""
 

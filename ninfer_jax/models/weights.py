@@ -31,6 +31,17 @@ def num_parameters(specs: Weights) -> int:
     return sum(math.prod(spec.shape) for spec in spec_leaves(specs))
 
 
+def to_layout(spec: ArraySpec, array: NDArray[Any]) -> NDArray[Any]:
+    """A leaf's sources, concatenated on axis 0, in the layout that the model computes with."""
+    match spec.transform:
+        case None:
+            return array.reshape(spec.shape)
+        case "conv_taps":  # [channels, 1, taps] of a depthwise convolution
+            return np.ascontiguousarray(array.reshape(array.shape[0], -1).T)
+        case unknown:
+            raise ValueError(f"{spec.sources[0]}: no rule for transform {unknown!r}")
+
+
 def random_array(spec: ArraySpec, seed: int) -> NDArray[np.float32]:
     """A float32 array for one spec; depends on the seed and the tensor's name, not on tree order."""
     rng = np.random.default_rng((seed, zlib.crc32(spec.sources[0].encode())))

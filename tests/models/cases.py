@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ninfer_jax.models.base import ModelState, StepInputs
 from ninfer_jax.models.registry import architecture
 from ninfer_jax.models.state import allocate_state
-from ninfer_jax.models.weights import format_array, is_spec, spec_leaves
+from ninfer_jax.models.weights import format_array, is_spec, spec_leaves, to_layout
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -71,17 +71,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def random_tensors(specs: Any, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+def random_tensors(specs: Any, seed: int = 0, scale: float = 0.15) -> dict[str, NDArray[np.float32]]:
     """A checkpoint's tensors by name: norm gains away from one, biases away from zero.
 
+    A DeltaNet's memory is made long (``A_log`` near -3) and its taps wide: where its output for a token is
+    nearly nothing, its norm enlarges rounding noise, and two correct programs disagree.
     RandomState's stream is frozen for all time, which golden files need.
     """
     tensors = {}
     for spec in spec_leaves(specs):
         for source, shape in zip(spec.sources, spec.source_shapes, strict=True):
             random = np.random.RandomState((zlib.crc32(source.encode()) + seed) % 2**32)
-            centre = 1.0 if source.endswith("norm.weight") else 0.0
-            tensors[source] = (random.randn(*shape) * 0.15 + centre).astype(np.float32)
+            centre, spread = 0.0, scale
+            if source.endswith("norm.weight") and spec.init == "ones":
+                centre = 1.0
+            elif source.endswith("A_log"):
+                centre = -3.0
+            elif source.endswith("conv1d.weight"):
+                spread = 0.5
+            tensors[source] = (random.randn(*shape) * spread + centre).astype(np.float32)
     return tensors
 
 
@@ -103,15 +111,21 @@ def hugging_face_model(config: Mapping[str, Any], tensors: Mapping[str, NDArray[
 
 def weights_from(specs: Any, tensors: Mapping[str, NDArray[Any]]) -> Any:
     def assemble(spec: Any) -> Any:
-        array = np.concatenate([tensors[source] for source in spec.sources])
+        array = to_layout(spec, np.concatenate([tensors[source] for source in spec.sources]))
         assert array.shape == spec.shape
         return format_array(spec, array, "f32", jnp.float32)
 
     return jax.tree.map(assemble, specs, is_leaf=is_spec)
 
 
+@partial(jax.jit, static_argnames=("module", "config"))
+def _step(module: Any, config: Any, weights: Any, state: ModelState, inputs: StepInputs) -> Any:
+    hidden, state = module.forward(config, weights, state, inputs)
+    return (module.logits(config, weights, hidden), hidden), state
+
+
 class Driver:
-    """Feeds rows of tokens to a model step by step and keeps every row's logits.
+    """Feeds rows of tokens to a model step by step and keeps every row's logits and hidden.
 
     Pages are handed out from a shuffled list, so that a table is never the identity.
     """
@@ -125,26 +139,29 @@ class Driver:
         self.tables = pages.reshape(num_rows, pages_per_row).astype(np.int32)
         self.used = np.zeros(num_rows, np.int32)
         self.logits: list[list[NDArray[np.float32]]] = [[] for _ in range(num_rows)]
-        self._run = jax.jit(partial(self._step, config))
+        self.hidden: list[list[NDArray[np.float32]]] = [[] for _ in range(num_rows)]
 
-    def _step(self, config: Any, weights: Any, state: ModelState, inputs: StepInputs) -> Any:
-        hidden, state = self.module.forward(config, weights, state, inputs)
-        return self.module.logits(config, weights, hidden), state
+    def step(
+        self, rows: Sequence[Sequence[int]], width: int | None = None, positions: NDArray[Any] | None = None
+    ) -> None:
+        """One forward of ``rows[b]`` new tokens for each row b, padded to ``width`` columns.
 
-    def step(self, rows: Sequence[Sequence[int]], width: int | None = None) -> None:
-        """One forward of ``rows[b]`` new tokens for each row b, padded to ``width`` columns."""
+        ``positions [A, B, width]`` default to the cache ordinals on every rope axis."""
         width = width or max(len(row) for row in rows)
         tokens = np.zeros((len(rows), width), np.int32)
         for index, row in enumerate(rows):
             tokens[index, : len(row)] = row
         lengths = np.array([len(row) for row in rows], np.int32)
-        positions = (self.used[:, None] + np.arange(width, dtype=np.int32))[None]
+        if positions is None:
+            ordinals = self.used[:, None] + np.arange(width, dtype=np.int32)
+            positions = np.broadcast_to(ordinals, (self.config.rope_axes, *ordinals.shape))
         slots = np.arange(len(rows), dtype=np.int32)
         inputs = StepInputs(
             *(jnp.asarray(part) for part in (tokens, positions, self.used, lengths, self.tables, slots))
         )
-        logits, self.state = self._run(self.weights, self.state, inputs)
-        host = np.asarray(logits)
-        for index, row in enumerate(rows):
-            self.logits[index].extend(host[index, : len(row)])
+        outputs, self.state = _step(self.module, self.config, self.weights, self.state, inputs)
+        for kept, output in zip((self.logits, self.hidden), outputs, strict=True):
+            host = np.asarray(output)
+            for index, row in enumerate(rows):
+                kept[index].extend(host[index, : len(row)])
         self.used = self.used + lengths
