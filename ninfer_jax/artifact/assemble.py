@@ -21,7 +21,7 @@ from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import CorruptModelError
 from ninfer_jax.kernels.linear import QuantArray, quantise_rows
 from ninfer_jax.models.base import ArraySpec, Weights
-from ninfer_jax.models.weights import is_spec
+from ninfer_jax.models.weights import is_spec, to_layout
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements handled at once: 1 MiB of float32."""
@@ -86,7 +86,7 @@ def load_weights(
 
 
 def _blocks(source: Source, spec: ArraySpec) -> Iterator[tuple[int, NDArray[Any]]]:
-    """(first row, rows) of the concatenated sources, finite, in the leaf's own trailing shape."""
+    """(first row, rows) of the sources, concatenated on axis 0 in their own layout; finite."""
     row = 0
     for name, shape in zip(spec.sources, spec.source_shapes, strict=True):
         step = max(1, BLOCK_ELEMENTS // max(1, math.prod(shape[1:])))
@@ -105,10 +105,14 @@ def _is_finite(block: NDArray[Any]) -> bool:
 
 
 def _cast(spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    leaf = np.empty(spec.shape, dtype)
+    stored = np.empty(_stored_shape(spec), dtype)
     for row, block in blocks:
-        leaf[row : row + block.shape[0]] = block
-    return leaf
+        stored[row : row + block.shape[0]] = block
+    return to_layout(spec, stored)
+
+
+def _stored_shape(spec: ArraySpec) -> tuple[int, ...]:
+    return (sum(shape[0] for shape in spec.source_shapes), *spec.source_shapes[0][1:])
 
 
 def _quantise(spec: ArraySpec, blocks: Iterable[tuple[int, NDArray[Any]]]) -> QuantArray:

@@ -84,7 +84,8 @@ class RandomSource:
         rng = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
         if spec.init == "uniform":
             return rng.random(shape, np.float32)
-        scale = shape[-1] ** -0.5 if spec.role == "matmul" else 1.0
+        is_matrix = len(spec.shape) > 1 and spec.role != "embedding"
+        scale = shape[-1] ** -0.5 if is_matrix else 1.0
         return rng.standard_normal(shape, np.float32) * np.float32(scale)
 
 

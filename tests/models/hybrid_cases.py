@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 SCALE = 0.1
 """Of random matrices: with 0.15 one unit in the last place of the weights already moves logits by 1e-4."""
 
+DELTA_NET = 1
+"""A layer of this kind in every config."""
+
 SIZES = {
     "vocab_size": 97,
     "hidden_size": 48,
@@ -70,3 +73,23 @@ def scattered_positions(length: int, seed: int) -> NDArray[np.int64]:
     """``[3, length]`` positions whose axes differ, as after an image, never far from the ordinals."""
     drift = np.random.default_rng(seed).integers(0, 9, (3, length))
     return np.arange(length) + drift
+
+
+MULTIMODAL: dict[str, Any] = {
+    "model_type": "qwen3_5",
+    "image_token_id": 90,
+    "video_token_id": 91,
+    "vision_start_token_id": 92,
+    "vision_end_token_id": 93,
+    "tie_word_embeddings": False,
+    "text_config": CONFIGS["dense"],
+    "vision_config": {
+        "depth": 2,
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_heads": 4,
+        "num_position_embeddings": 36,
+        "patch_size": 4,
+        "out_hidden_size": 48,
+    },
+}
