@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ninfer_jax.text.conversation import Tool
+from ninfer_jax.text.cursor import SPACE
 from ninfer_jax.text.hermes_tools import HermesToolParser
 from ninfer_jax.text.qwen_tools import QwenToolParser
 from ninfer_jax.text.reasoning import Mode, SplitState, split_finish, split_step
-from ninfer_jax.text.tool_region import SPACE, FallbackReason, ParseDiagnostics, ToolRegionParser
+from ninfer_jax.text.tool_region import FallbackReason, ParseDiagnostics, ToolRegionParser
 from ninfer_jax.types import Channel, Delta, TextDelta, ToolCallDelta
 
 ToolDialect: TypeAlias = Literal["qwen_xml", "hermes_json"]

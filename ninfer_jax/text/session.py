@@ -71,6 +71,7 @@ class TextOutputSession:
         self._token_bytes = token_bytes
         self._stops = StopMatcher(options.stop)
         self._channels = ChannelParser(options.parsing)
+        self._num_close_ids = len(options.budget.close_ids) if options.budget else 0
         split = SplitState(Mode.CONTENT) if options.continues_text else start_state(options.reasoning)
         self._state = _State(b"", split, "content", self._stops.start, 0, 0, 0, 0, None)
         self._ahead: list[_Step] = []
@@ -107,7 +108,7 @@ class TextOutputSession:
             for channel, text in step.segments:
                 deltas += self._channels.feed(channel, text)
         if self._exhausted(state):
-            state = self._forcing(state)
+            state = state._replace(forced_left=self._num_close_ids)
         self._state = state
         self._ahead = []
         return _merged(deltas)
@@ -152,13 +153,6 @@ class TextOutputSession:
             and state.own_reasoning_tokens >= budget.tokens
         )
 
-    def _forcing(self, state: _State) -> _State:
-        """The close suffix is about to be appended. Text held for a stop string can no longer become one."""
-        assert self._options.budget is not None
-        return state._replace(
-            forced_left=len(self._options.budget.close_ids), forced_closes=state.forced_closes + 1
-        )
-
     def _step(self, state: _State, token_id: int) -> _Step:
         options = self._options
         shown = token_id not in options.hidden_ids and token_id not in options.eos_ids
@@ -180,7 +174,7 @@ class TextOutputSession:
                 state.reasoning_tokens + thinking,
                 state.own_reasoning_tokens + (thinking and not forced),
                 state.forced_left - forced,
-                state.forced_closes,
+                state.forced_closes + (state.forced_left == self._num_close_ids > 0),
                 state.match,
             )
         if self._stops and segments:

@@ -173,6 +173,13 @@ class TestThinkingBudget:
         assert run.text("reasoning") == "abcd enough enough"
         assert run.text("content") == "efg"
 
+    def test_a_close_that_the_output_limit_forestalls_is_not_counted(self) -> None:
+        decoder = session(reasoning=True, budget=self.BUDGET)
+        assert decoder.preview(list(b"abcd")).force == CLOSE
+        decoder.commit(list(b"abcd"))
+        decoder.finish(FinishReason.OUTPUT_LIMIT)
+        assert decoder.summary().diagnostics["thinking_budget_closes"] == 0
+
     def test_forced_tokens_count_as_reasoning(self) -> None:
         run = Run(session(reasoning=True, budget=self.BUDGET), b"abcdxy")
         assert run.summary.reasoning_tokens == 4 + len(b" enough\n</think")
