@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from ninfer_jax.errors import EngineError
+from ninfer_jax.errors import EngineError, ListenError
+from ninfer_jax.server.lifecycle import listen
 from tests.server.fake_engine import FakeEngine, idle_within, say
 from tests.server.harness import LiveServer
 from tests.server.test_chat_basics import CHAT, chat, user
@@ -210,3 +211,27 @@ def test_what_outlives_the_grace_period_gets_an_error_event(start):
     assert lines[-1] == "data: [DONE]"
     assert server.join(5)
     assert idle_within(engine, 1)
+
+
+def test_accepted_connections_notice_dead_peers():
+    with listen("127.0.0.1", 0) as listener:
+        listener.setblocking(True)
+        with socket.create_connection(listener.getsockname()):
+            accepted, _ = listener.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
+
+
+def test_a_port_in_use_is_named():
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=f"port {port} on 127.0.0.1 is in use"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["999.1.1.1", "no.such.host.invalid", "203.0.113.7"])
+def test_an_address_that_is_not_ours_is_named(host):
+    with pytest.raises(ListenError, match=f"cannot listen on {host}"):
+        listen(host, 0)
