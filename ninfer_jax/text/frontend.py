@@ -11,6 +11,7 @@ from functools import cached_property
 
 from ninfer_jax.errors import (
     ContextLengthExceededError,
+    CorruptModelError,
     InvalidPromptError,
     InvalidRequestError,
     UnsupportedFeatureError,
@@ -231,12 +232,16 @@ def _check(conversation: Conversation, capabilities: TemplateCapabilities) -> No
 
 
 def _template_source(resources: Mapping[str, bytes]) -> str | None:
+    """From its own file, or the older places; of several named templates the one called ``default``."""
     if CHAT_TEMPLATE in resources:
-        return resources[CHAT_TEMPLATE].decode()
+        try:
+            return resources[CHAT_TEMPLATE].decode()
+        except UnicodeDecodeError as error:
+            raise CorruptModelError(f"{CHAT_TEMPLATE} is not UTF-8", field="chat_template") from error
     for name in ("chat_template.json", TOKENIZER_CONFIG):
         found = load_json_resource(resources, name).get("chat_template")
-        if isinstance(found, list):  # several by name
-            named = {entry["name"]: entry["template"] for entry in found}
+        if isinstance(found, list):
+            named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
             found = named.get("default")
         if isinstance(found, str):
             return found

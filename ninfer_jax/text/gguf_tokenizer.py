@@ -101,10 +101,12 @@ def _sentencepiece(tokens: Sequence[str], metadata: Mapping[str, Any]) -> Tokeni
     types = metadata.get("token_type") or ()
     unknown = next((tokens[i] for i, kind in enumerate(types) if kind == _UNKNOWN), None)
     tokenizer = Tokenizer(_bpe(tokens, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
-    prefix = [normalizers.Prepend(_SPACE_MARK)] if metadata.get("add_space_prefix", True) else []
+    has_prefix = metadata.get("add_space_prefix", True)
+    prefix = [normalizers.Prepend(_SPACE_MARK)] if has_prefix else []
     tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", _SPACE_MARK)])
+    strip = [decoders.Strip(" ", 1, 0)] if has_prefix else []
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        [decoders.Replace(_SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return tokenizer
 

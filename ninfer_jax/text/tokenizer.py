@@ -75,7 +75,10 @@ class HFTokenizer:
             i for i, token in added.items() if token.special and token.content not in VISIBLE_MARKERS
         )
         self._vocab_size = max(tokenizer.get_vocab_size(with_added_tokens=True), 1 + max(added, default=-1))
-        self._piece_bytes = _piece_decoder(tokenizer)
+        decoder: dict[str, Any] = json.loads(tokenizer.to_str()).get("decoder") or {}
+        decoders = [decoder, *decoder.get("decoders", ())]
+        self._piece_bytes = _piece_decoder(decoders)
+        self._strips_space = _strips_space(decoders)
         self._bytes: list[bytes | None] = [None] * self._vocab_size
 
     @classmethod
@@ -100,7 +103,8 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         hidden = self._special if skip_special else frozenset()
-        return b"".join(self.token_bytes(i) for i in ids if i not in hidden).decode(errors="replace")
+        text = b"".join(self.token_bytes(i) for i in ids if i not in hidden).decode(errors="replace")
+        return text.removeprefix(" ") if self._strips_space else text
 
     def token_bytes(self, token_id: int) -> bytes:
         if not 0 <= token_id < self._vocab_size:
@@ -216,16 +220,24 @@ def metaspace_bytes(piece: str) -> bytes:
     return piece.replace(_SPACE_MARK, " ").encode()
 
 
-def _piece_decoder(tokenizer: tokenizers.Tokenizer) -> Callable[[str], bytes]:
-    decoder: dict[str, Any] = json.loads(tokenizer.to_str()).get("decoder") or {}
-    kinds = {decoder.get("type")} | {part.get("type") for part in decoder.get("decoders", ())}
+def _piece_decoder(decoders: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:
+    kinds = {decoder.get("type") for decoder in decoders}
     if "ByteLevel" in kinds:
         return byte_level_bytes
     if kinds & {"Metaspace", "ByteFallback", "Replace"}:
         return metaspace_bytes
     raise UnsupportedModelError(
-        f"{TOKENIZER_JSON}: decoder {decoder.get('type')!r} is neither byte-level nor metaspace",
+        f"{TOKENIZER_JSON}: decoders {sorted(map(str, kinds))} are neither byte-level nor metaspace",
         field=TOKENIZER_JSON,
+    )
+
+
+def _strips_space(decoders: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a whole text loses the space that its first word was given."""
+    return any(
+        (decoder.get("type") == "Strip" and decoder.get("start", 0) > 0 and decoder.get("content") == " ")
+        or (decoder.get("type") == "Metaspace" and decoder.get("prepend_scheme") != "never")
+        for decoder in decoders
     )
 
 
