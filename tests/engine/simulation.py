@@ -272,6 +272,8 @@ class Simulation:
         row = self.board.lanes[lane]
         assert row is not None
         self.by_id[row.id].lane_at_release = state
+        committed = self.cache.tasks[row.id].tokens.tolist()
+        assert committed == state.history[: len(committed)], "the cache's tokens are not the device's"
 
     def _check_protection(self) -> None:
         epoch = self.board.ledger.epoch
