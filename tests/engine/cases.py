@@ -1,6 +1,7 @@
 """A tiny random Llama and a runner around it, with compiled programs shared by a test session."""
 
 from functools import cache
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,8 +16,9 @@ from ninfer_jax.engine.state import LaneTable, allocate
 from ninfer_jax.engine.warmup import CompiledPrograms, compile_programs
 from ninfer_jax.models import llama
 from ninfer_jax.models.base import Weights
-from ninfer_jax.models.weights import num_parameters, random_weights
+from ninfer_jax.models.weights import num_parameters
 from ninfer_jax.types import SamplingParams
+from tests.models.cases import random_tensors, weights_from
 from tests.text.fakes import resources
 
 HF_CONFIG = {
@@ -34,6 +36,7 @@ HF_CONFIG = {
     "tie_word_embeddings": True,
 }
 CONFIG = llama.parse_config(HF_CONFIG)
+GOLDEN = Path(__file__).parent / "golden" / "greedy.json"
 NUM_LANES = 3
 PAGES_PER_LANE = 5
 NUM_PAGES = 1 + NUM_LANES * PAGES_PER_LANE
@@ -44,7 +47,8 @@ GREEDY = SamplingParams(temperature=0.0)
 
 @cache
 def weights() -> Weights:
-    return random_weights(llama.abstract(CONFIG), seed=3)
+    specs = llama.abstract(CONFIG)
+    return weights_from(specs, random_tensors(specs))
 
 
 def new_state():
