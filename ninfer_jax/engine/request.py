@@ -18,6 +18,8 @@ from ninfer_jax.errors import EngineError, NinferError
 from ninfer_jax.types import (
     Event,
     EventSink,
+    Failed,
+    Finished,
     FinishReason,
     GenerationRequest,
     Output,
@@ -63,6 +65,7 @@ class EngineRequest:
     """Set by any thread; read at the two moments of a boundary that freeze it."""
     is_muted: bool = False
     """Set by any thread when the consumer has let go: no further event is delivered."""
+    is_sink_broken: bool = False
 
     state: RequestState = RequestState.WAITING
     lane: int = -1
@@ -134,13 +137,14 @@ class EngineRequest:
             self.fail(EngineError("the event sink failed"))
 
     def deliver(self, event: Event) -> bool:
-        """Hand an event to the consumer; False when its sink raised."""
-        if self.is_muted:
+        """Hand an event to the consumer; False when its sink raised. After that only the terminal event
+        is tried: somebody may be waiting for it."""
+        if self.is_muted or (self.is_sink_broken and not isinstance(event, Finished | Failed)):
             return True
         try:
             self.sink(event)
         except Exception:
-            self.is_muted = True
+            self.is_sink_broken = True
             return False
         return True
 
