@@ -19,6 +19,7 @@ from ninfer_jax.cli.bench_engine import open_engine
 from ninfer_jax.cli.bench_http import HttpTarget
 from ninfer_jax.cli.bench_measures import Experiment, Metric, Results, experiments, measure
 from ninfer_jax.cli.bench_server import ServerProcess
+from ninfer_jax.cli.bench_stall import stall
 from ninfer_jax.cli.bench_sweep import sweep
 from ninfer_jax.cli.bench_target import Target
 from ninfer_jax.cli.bench_worker import WorkerTarget
@@ -78,6 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure decode over the context's length and over the pool's capacity instead",
     )
+    parser.add_argument(
+        "--stall",
+        action="store_true",
+        help="measure the gaps of running streams while a long prompt prefills instead",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = _chosen(args.only)
     if args.sweep_context:
         tables, record = sweep(_model(args), args.weights, args.repeats, _progress)
+    elif args.stall:
+        tables, record = stall(_model(args), args.weights, args.repeats, _progress)
     else:
         tables, record = _compare(args, chosen)
     bench_report.print_report(tables, record)
