@@ -15,12 +15,16 @@ and a buffer's are 0 struct_size, 1 extensions, 2 dtype, 3 data, 4 rank, 5 dims.
 
 import ctypes
 import functools
+import hashlib
+import os
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
@@ -61,7 +65,7 @@ def is_available() -> bool:
     return thread_pool_index() is not None
 
 
-def _handler_source(buffers: Sequence[tuple[str, int, Buffer]]) -> str:
+def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -> str:
     """``handler`` and ``helper`` as text: Numba wants straight-line code with literal ranks."""
     views = []
     for number, (kind, index, buffer) in enumerate(buffers):
@@ -70,44 +74,61 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]]) -> str:
         views += [
             f"    b{number} = word(word(frame, {pointers}), {index})",
             f"    d{number} = word(b{number}, 5)",
-            f"    a{number} = carray(as_pointer(word(b{number}, 3)), ({dims}), dtype{number})",
+            f"    a{number} = carray(as_pointer(word(b{number}, 3)), ({dims}), np.{np.dtype(buffer.dtype)})",
         ]
     arrays = ", ".join(f"a{number}" for number in range(len(buffers)))
-    return "\n".join(
-        [
-            "def run_tasks(frame, job, claimed, epoch):",
-            *views,
-            "    while claimed >= 0:",
-            f"        run(claimed, {arrays})",
-            "        fetch_add(job + 8 * DONE, 1)",
-            "        claimed = claim(job)",
-            "",
-            "def handler(frame):",
-            "    if not must_execute(frame):",
-            "        return 0",
-            *views,
-            f"    total = count({arrays})",
-            "    job = open_job(frame, total)",
-            "    if job == 0:",
-            "        for task in range(total):",
-            f"            run(task, {arrays})",
-            "        return 0",
-            "    call_helpers(frame, job, total)",
-            "    claimed = claim(job)",
-            "    while claimed >= 0:",
-            f"        run(claimed, {arrays})",
-            "        fetch_add(job + 8 * DONE, 1)",
-            "        claimed = claim(job)",
-            "    close_job(job, total)",
-            "    return 0",
-            "",
-            "def helper(job):",
-            "    claimed = claim(job)",
-            "    if claimed >= 0:",
-            "        run_tasks(word(job, FRAME), job, claimed, 0)",
-            "    return 0",
-        ]
-    )
+    take_tasks = [
+        "    while claimed >= 0:",
+        f"        run(claimed, {arrays})",
+        "        fetch_add(job + 8 * DONE, 1)",
+        "        claimed = claim(job)",
+    ]
+    lines = [
+        "def handler(frame):",
+        "    if not must_execute(frame):",
+        "        return 0",
+        *views,
+        f"    total = count({arrays})",
+        "    job = open_job(places(), frame, total)",
+        "    if job == 0:",
+        "        for task in range(total):",
+        f"            run(task, {arrays})",
+        "        return 0",
+        f"    call_helpers(places(), frame, job, total, {schedule})",
+        "    claimed = claim(job)",
+        *take_tasks,
+        "    close_job(job, total)",
+        "    return 0",
+        "",
+        "def helper(job):",
+        "    claimed = claim(job)",
+        "    if claimed < 0:",
+        "        return 0",
+        "    frame = word(job, FRAME)",
+        *views,
+        *take_tasks,
+        "    return 0",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _source_file(name: str, source: str, kernel: Callable[..., Any]) -> Path:
+    """Where a handler's text lies, so that Numba keeps its machine code beside it. The name holds a digest
+    of everything that the code is made from, since Numba looks at no other file."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base, "ninfer-jax", "numba")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="ninfer-jax-numba-"))
+    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(kernel.__code__.co_filename)]
+    parts = [source.encode(), *(file.read_bytes() for file in files)]
+    path = folder / f"{name}_{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.py"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(source)
+        os.replace(file.name, path)
+    return path
 
 
 _registered: dict[str, Any] = {}
@@ -127,20 +148,28 @@ def register(
     ``run(task, *operands, *results)`` does one; both are njit functions, arrays are C-contiguous views.
     Tasks of a call run at the same time on different threads, each exactly once. Buffers must have the
     stated dtype and rank at each call; whoever builds the ``ffi_call`` checks that. Registering a name
-    again does nothing.
+    again does nothing. The machine code is kept under ``$XDG_CACHE_HOME/ninfer-jax/numba``.
     """
     if name in _registered:
         return
-    from ninfer_jax.kernels.cpu import tasks  # imports Numba, half a second
+    import numba  # half a second
 
-    buffers = [("args", i, b) for i, b in enumerate(operands)] + [
-        ("rets", i, b) for i, b in enumerate(results)
-    ]
-    index = thread_pool_index()
-    assert index is not None
-    handler, helper = tasks.compile_handler(
-        _handler_source(buffers), count, run, [b.dtype for _, _, b in buffers], index
-    )
+    from ninfer_jax.kernels.cpu import intrinsics, tasks
+
+    schedule = thread_pool_index()
+    assert schedule is not None
+    buffers = [("args", i, b) for i, b in enumerate(operands)]
+    buffers += [("rets", i, b) for i, b in enumerate(results)]
+    source = _handler_source(buffers, schedule)
+    symbol = f"{name}_places"
+    places = tasks.allocate_places(symbol)
+    scope = {**vars(intrinsics), **vars(tasks), "carray": numba.carray, "count": count, "run": run}
+    scope |= {"places": intrinsics.symbol_address(symbol)}
+    path = _source_file(name, source, run.py_func)  # type: ignore[attr-defined]
+    exec(compile(source, str(path), "exec"), scope)
+    entry = numba.cfunc(numba.int64(numba.int64), cache=True)
+    helper, handler = entry(scope["helper"]), entry(scope["handler"])
+    places[tasks.HELPER] = helper.address
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     jax.ffi.register_ffi_target(name, capsule(handler.address, None, None), platform="cpu", api_version=1)

@@ -64,6 +64,23 @@ def call_with_pointer(typing: Any, function: Any, argument: Any) -> Any:
     return types.int64(types.int64, types.int64), emit
 
 
+def symbol_address(name: str) -> Any:
+    """A compiled function () -> the address that ``llvmlite.binding.add_symbol(name, ...)`` was given.
+
+    The name, not the address, stands in the machine code, which may so be kept on disk.
+    """
+
+    @intrinsic
+    def address(typing: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            symbol = builder.module.globals.get(name) or ir.GlobalVariable(builder.module, WORD, name)
+            return builder.ptrtoint(symbol, WORD)
+
+        return types.int64(), emit
+
+    return address
+
+
 @numba.njit(inline="always")
 def word(address: int, index: int) -> int:
     """The 8-byte field number ``index`` of the C struct at ``address``."""

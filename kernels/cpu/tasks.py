@@ -9,11 +9,11 @@ has the place by then: jobs of one kernel have places of their own, so its code 
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
 
+import llvmlite.binding
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from ninfer_jax.kernels.cpu.intrinsics import (
     as_pointer,
@@ -30,6 +30,7 @@ JOB_WORDS = 16
 PLACES = 8
 """Calls of one kernel that may run at once and share threads; a ninth runs on its own thread alone."""
 BUSY, CLAIM, DONE, FRAME = 0, 1, 2, 3
+HELPER, NUM_HELPERS = 0, 1
 MAX_TASKS = 1 << 20
 STAGE_EXECUTE = 3
 EXTENSION_METADATA = 1
@@ -71,51 +72,40 @@ def close_job(job: int, total: int) -> None:
     exchange(job + 8 * BUSY, 0)
 
 
-def compile_handler(
-    source: str, count: Callable[..., Any], run: Callable[..., Any], dtypes: Sequence[Any], schedule: int
-) -> tuple[Any, Any]:
-    """The C entry points of one kernel: (handler for XLA, helper for the pool). Keep both alive."""
-    # One job place after another; the array must outlive every call, so it is never freed.
-    places = np.zeros(PLACES * JOB_WORDS + JOB_WORDS, np.int64)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(places))
-    first_place = int(places.ctypes.data + 127) // 128 * 128
-    num_helpers = max(len(os.sched_getaffinity(0)) - 1, 0)
-
-    @numba.njit
-    def open_job(frame: int, total: int) -> int:
-        """A place for this call, or 0 when it is to run alone."""
-        if total < 2 or total >= MAX_TASKS or num_helpers == 0:
-            return 0
-        for place in range(PLACES):
-            job = first_place + place * JOB_WORDS * 8
-            if exchange(job + 8 * BUSY, 1) == 0:
-                set_word(job, FRAME, frame)
-                exchange(job + 8 * DONE, 0)
-                exchange(job + 8 * CLAIM, total << 20)
-                return job
+@numba.njit
+def open_job(places: int, frame: int, total: int) -> int:
+    """A place for this call, or 0 when it is to run alone."""
+    if total < 2 or total >= MAX_TASKS or word(places, NUM_HELPERS) == 0:
         return 0
+    for place in range(PLACES):
+        job = places + (1 + place) * JOB_WORDS * 8
+        if exchange(job + 8 * BUSY, 1) == 0:
+            set_word(job, FRAME, frame)
+            exchange(job + 8 * DONE, 0)
+            exchange(job + 8 * CLAIM, total << 20)
+            return job
+    return 0
 
-    scope: dict[str, Any] = {
-        "must_execute": must_execute, "open_job": open_job, "claim": claim, "close_job": close_job,
-        "fetch_add": fetch_add, "word": word, "as_pointer": as_pointer, "carray": numba.carray,
-        "count": count, "run": run, "DONE": DONE, "FRAME": FRAME,
-    }  # fmt: skip
-    scope |= {f"dtype{number}": np.dtype(dtype).type for number, dtype in enumerate(dtypes)}
-    exec(source, scope)
-    scope["run_tasks"] = numba.njit(scope["run_tasks"])
-    helper = numba.cfunc(numba.int64(numba.int64))(scope["helper"])
-    helper_address = int(helper.address)
 
-    @numba.njit
-    def call_helpers(frame: int, job: int, total: int) -> None:
-        """``XLA_FFI_ThreadPool_Schedule({size, extensions, context, task, data})`` once a helper."""
-        arguments = np.empty(5, np.int64)
-        arguments[0], arguments[1], arguments[2] = 40, 0, word(frame, 3)
-        arguments[3], arguments[4] = helper_address, job
-        function = word(word(frame, 2), schedule)
-        for _ in range(min(num_helpers, total - 1)):
-            call_with_pointer(function, arguments.ctypes.data)
+@numba.njit
+def call_helpers(places: int, frame: int, job: int, total: int, schedule: int) -> None:
+    """``XLA_FFI_ThreadPool_Schedule({size, extensions, context, task, data})`` once a helper."""
+    arguments = np.empty(5, np.int64)
+    arguments[0], arguments[1], arguments[2] = 40, 0, word(frame, 3)
+    arguments[3], arguments[4] = word(places, HELPER), job
+    function = word(word(frame, 2), schedule)
+    for _ in range(min(word(places, NUM_HELPERS), total - 1)):
+        call_with_pointer(function, arguments.ctypes.data)
 
-    scope["call_helpers"] = call_helpers
-    handler = numba.cfunc(numba.int64(numba.int64))(scope["handler"])
-    return handler, helper
+
+def allocate_places(symbol: str) -> NDArray[np.int64]:
+    """Memory for one kernel's jobs, known to compiled code as ``symbol``, one group of words after
+    another: first ``HELPER`` and ``NUM_HELPERS``, then the places. It must outlive every call, so the
+    process keeps it to its end."""
+    block = np.zeros((PLACES + 2) * JOB_WORDS, np.int64)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
+    skipped = -block.ctypes.data // 8 % JOB_WORDS
+    places = block[skipped:]
+    places[NUM_HELPERS] = len(os.sched_getaffinity(0)) - 1
+    llvmlite.binding.add_symbol(symbol, places.ctypes.data)
+    return places
