@@ -13,6 +13,8 @@ MODULES = {
     "qwen3": "llama",
     "qwen3_5": "qwen3_5",
     "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5_moe",
+    "qwen3_5_moe_text": "qwen3_5_moe",
 }
 """``model_type`` to a module of this package, imported on demand."""
 

@@ -46,6 +46,12 @@ ODD_HEADS = {
     "layer_types": ["full_attention", "linear_attention", "linear_attention", "linear_attention"],
     "rope_parameters": {**SIZES["rope_parameters"], "mrope_section": [2, 1, 1]},
 }
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "dense": {**SIZES, "model_type": "qwen3_5_text", "intermediate_size": 80},
     "dense_odd_heads": {
@@ -54,6 +60,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "qwen3_5_text",
         "intermediate_size": 72,
         "tie_word_embeddings": True,
+    },
+    "sparse": {**SIZES, **EXPERTS, "model_type": "qwen3_5_moe_text"},
+    "sparse_odd": {
+        **SIZES,
+        **ODD_HEADS,
+        **EXPERTS,
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 5,
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 24,
     },
     "dense_one_head": {
         **SIZES,

@@ -1,0 +1,66 @@
+"""Sparse mixtures: every form against the plain one, and the choice of experts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ninfer_jax.kernels.linear import QuantArray, quantise
+from ninfer_jax.kernels.linear.reference import dequantise
+from ninfer_jax.kernels.moe import Routing, reference, route, sparse_experts, xla
+
+EXPERTS, HIDDEN, INNER = 7, 24, 12
+
+
+def random_case(tokens, top_k, seed=0):
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
+    routing = route(draw(tokens, EXPERTS), top_k)
+    return draw(tokens, HIDDEN), draw(EXPERTS, 2 * INNER, HIDDEN), draw(EXPERTS, HIDDEN, INNER), routing
+
+
+def plain(weight):
+    return jax.vmap(dequantise)(weight) if isinstance(weight, QuantArray) else weight
+
+
+@pytest.mark.parametrize("form", [sparse_experts, xla.gathered, xla.one_by_one, xla.in_blocks])
+@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize(("tokens", "top_k"), [(1, 3), (5, 1), (60, 3)])
+def test_every_form_equals_the_plain_one(form, quantised, tokens, top_k):
+    x, gate_up, down, routing = random_case(tokens, top_k)
+    if quantised:
+        gate_up, down = quantise(gate_up), quantise(down)
+    expected = reference.sparse_experts(x, plain(gate_up), plain(down), *routing)
+    arguments = (routing,) if form is sparse_experts else routing
+    actual = jax.jit(form)(x, gate_up, down, *arguments)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", [xla.one_by_one, xla.in_blocks])
+def test_all_tokens_on_one_expert(form):
+    """The most uneven choice there is: blocks of one expert, none of the others."""
+    x, gate_up, down, _ = random_case(40, 1)
+    weights, experts = jnp.ones((40, 1)), jnp.full((40, 1), EXPERTS - 1)
+    expected = reference.sparse_experts(x, gate_up, down, weights, experts)
+    np.testing.assert_allclose(form(x, gate_up, down, weights, experts), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_experts_nobody_chose_are_never_read():
+    x, gate_up, down, _ = random_case(50, 2)
+    experts = jnp.tile(jnp.array([[1, 4]]), (50, 1))
+    unused = jnp.array([0, 2, 3, 5, 6])
+    broken = Routing(jnp.full((50, 2), 0.5), experts)
+    y = sparse_experts(x, gate_up.at[unused].set(jnp.nan), down.at[unused].set(jnp.nan), broken)
+    assert np.isfinite(y).all()
+
+
+def test_the_lowest_index_wins_a_tie_and_weights_sum_to_one():
+    routing = route(jnp.array([[1.0, 3.0, 3.0, 3.0, 0.0]]), 2)
+    assert routing.experts.tolist() == [[1, 2]]
+    np.testing.assert_allclose(routing.weights, [[0.5, 0.5]])
+
+
+def test_bad_shapes_are_named():
+    x, gate_up, down, routing = random_case(2, 1)
+    with pytest.raises(ValueError, match="gate_up"):
+        sparse_experts(x, gate_up[:, 1:], down, routing)
