@@ -188,6 +188,14 @@ def test_frontiers_are_exact_prefixes() -> None:
     assert ends["response_replay"].endswith("Hi\n")
 
 
+def test_a_place_that_no_other_request_shares_is_no_frontier() -> None:
+    counting = frontend("{{ messages | length }} messages\n" + CHATML)
+    talk = conversation(
+        turn("system", "Be nice."), turn("user", "Hi"), turn("assistant", "Ho"), turn("user", "And?")
+    )
+    assert {f.kind for f in counting.prepare(talk).prompt.frontiers} == {"response_replay"}
+
+
 def test_turn_closure_stays_at_the_last_query_of_a_tool_loop() -> None:
     front = frontend(THINKING)
     call = (HistoryToolCall("c", "ping", {}),)
