@@ -8,6 +8,7 @@ from ninfer_jax.kernels.gated_delta.reference import l2_normalise
 from ninfer_jax.kernels.gated_delta.slots import read_slots, write_slots
 
 
+@jax.named_scope("causal_conv")
 def causal_conv(
     x: jax.Array, weight: jax.Array, history: jax.Array, slots: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -41,6 +42,7 @@ def _as_gather(slots: jax.Array) -> jax.Array:
     return jnp.concatenate([slots, slots]) if slots.shape[0] == 1 else slots
 
 
+@jax.named_scope("gated_delta_rule")
 def gated_delta_rule(
     q: jax.Array,
     k: jax.Array,

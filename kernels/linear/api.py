@@ -8,6 +8,7 @@ from ninfer_jax.kernels.linear import cpu, numba_cpu
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 
 
+@jax.named_scope("linear")
 def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.Array:
     """``x @ weight.T + bias``: ``[..., in]`` by ``[out, in]`` -> ``[..., out]`` in ``x.dtype``.
 

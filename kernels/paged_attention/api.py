@@ -8,6 +8,7 @@ from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, reference
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
+@jax.named_scope("paged_attention")
 def paged_attention(
     q: jax.Array,
     k: jax.Array,

@@ -1,13 +1,19 @@
 """``ninfer-jax profile``: a JAX profiler trace of this engine's decode rounds, or of a running server."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import httpx
+from rich.console import Console
+from rich.table import Table
 
 from ninfer_jax.config import PAGE_SIZE, EngineConfig, WeightFormat
 from ninfer_jax.errors import ConfigError, NinferError
+
+if TYPE_CHECKING:  # the module imports jax
+    from ninfer_jax.engine.trace_summary import Cost
 
 HELP = """Capture a JAX profiler trace, for TensorBoard's profile plugin or Perfetto. Without --url: load a
 model, then trace decode rounds. With --url: trace the next seconds of a server that was started with
@@ -15,6 +21,8 @@ model, then trace decode rounds. With --url: trace the next seconds of a server 
 
 MAX_SECONDS = 60
 MAX_ROWS = 8
+PREFILL_CHUNK = 128
+"""Decode is what is traced; fewer prefill programs start sooner."""
 ANSWER_SECONDS = 120
 """After a capture the profiler still has to write it out."""
 
@@ -48,26 +56,37 @@ def run(args: argparse.Namespace) -> int:
 
 
 def local(args: argparse.Namespace) -> Path:
-    """Trace ``--rounds`` rounds of ``--rows`` rows; the folder of the capture."""
+    """Trace ``--rounds`` rounds of ``--rows`` rows, and print what they spent on stderr; the folder."""
     from ninfer_jax.artifact.demo import demo_model
-    from ninfer_jax.cli.bench_engine import open_engine
+    from ninfer_jax.artifact.loader import load
+    from ninfer_jax.cli.bench_engine import EngineTarget
     from ninfer_jax.cli.bench_target import Job
+    from ninfer_jax.engine.build import build_engine
+    from ninfer_jax.engine.runner import DeviceRunner
     from ninfer_jax.engine.trace import capture
+    from ninfer_jax.engine.trace_summary import device_seconds
 
     capacity = args.context + args.rounds + 1
     config = EngineConfig(
         max_context=capacity,
         kv_capacity=args.rows * (capacity + PAGE_SIZE),
         max_concurrency=args.rows,
+        prefill_chunk=PREFILL_CHUNK,
         weights=args.weights,
     )
-    engine = open_engine(args.model or demo_model(), config, "profile")
+    engine = build_engine(load(args.model or demo_model(), weights=args.weights), config)
+    target = EngineTarget(engine, engine.shutdown)
     try:
-        engine.run([Job(args.context, 2, seed) for seed in range(args.rows)])
+        target.run([Job(args.context, 2, seed) for seed in range(args.rows)])
         jobs = [Job(args.context, args.rounds + 1, MAX_ROWS + seed) for seed in range(args.rows)]
-        return capture(args.out, lambda: engine.run(jobs))
+        folder = capture(args.out, lambda: target.run(jobs))
+        executor = engine.scheduler.services.executor
+        assert isinstance(executor, DeviceRunner)
+        costs = device_seconds(folder, "jit_decode_round", executor.decode_hlo(args.rows))
     finally:
-        engine.close()
+        target.close()
+    Console(stderr=True).print(_table(costs, args.rows))
+    return folder
 
 
 def remote(url: str, api_key: str | None, seconds: float) -> str:
@@ -86,6 +105,28 @@ def remote(url: str, api_key: str | None, seconds: float) -> str:
         raise NinferError(f"{where} answered {answer.status_code}: {_message(answer)}")
     folder: str = answer.json()["folder"]
     return folder
+
+
+def _table(costs: "Mapping[tuple[str, str], Cost]", rows: int) -> Table:
+    """A row a named scope, and its dearest operation."""
+    from ninfer_jax.engine.trace_summary import by_scope
+
+    table = Table(title=f"device time of a decode round, B={rows}")
+    for name in ("scope", "ms", "share", "instructions", "dearest", "its ms"):
+        table.add_column(name, justify="left" if name in ("scope", "dearest") else "right")
+    scopes = by_scope(costs)
+    total = sum(cost.seconds for cost in scopes.values())
+    for scope, cost in scopes.items():
+        operation, dearest = next((op, own) for (name, op), own in costs.items() if name == scope)
+        table.add_row(
+            scope,
+            f"{1000 * cost.seconds_per_run:.3f}",
+            f"{100 * cost.seconds / total:.0f}%",
+            f"{cost.count_per_run:.0f}",
+            operation,
+            f"{1000 * dearest.seconds_per_run:.3f}",
+        )
+    return table
 
 
 def _message(answer: httpx.Response) -> str:

@@ -1,26 +1,28 @@
 """The profile command: a real trace of a fake engine's work, and a server's answers."""
 
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ninfer_jax.cli import bench_engine, main
-from tests.cli.test_bench import fake_target
+from ninfer_jax.cli import main
+from tests.cli.test_readme import CONFIG
 
 
-def test_a_local_capture_is_a_folder_with_a_trace(tmp_path, monkeypatch, capsys):
-    jobs = []
-    target = fake_target()
-    inner = target.run
-    monkeypatch.setattr(target, "run", lambda given: (jobs.append(given), inner(given))[1])
-    monkeypatch.setattr(bench_engine, "open_engine", lambda path, config, name: target)
-    out = tmp_path / "out"
-    assert main.main(["profile", __file__, "--out", str(out), "--rows", "2", "--rounds", "5"]) == 0
-    folder = capsys.readouterr().out.strip()
-    assert folder.startswith(str(out))
+def test_a_local_capture_is_a_folder_and_a_table(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model, out = tmp_path / "tiny.ninfer", tmp_path / "out"
+    assert main.main(["convert", "--random", str(tmp_path / "config.json"), str(model)]) == 0
+    capsys.readouterr()
+    line = ["profile", str(model), "--out", str(out), "--rows", "2", "--rounds", "5", "--context", "20"]
+    assert main.main(line) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip().startswith(str(out))
     assert list(out.rglob("*.xplane.pb"))
-    assert [(len(given), given[0].output_tokens) for given in jobs] == [(2, 2), (2, 6)]
+    assert "device time of a decode round, B=2" in printed.err
+    assert "attention" in printed.err
+    assert "paged_attention" in printed.err or "linear" in printed.err
 
 
 @pytest.mark.parametrize(
