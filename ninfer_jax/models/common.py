@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from ninfer_jax.kernels.cpu import materialise
+
 
 def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float, *, zero_centred: bool = False) -> jax.Array:
     """RMSNorm over the last axis; ``zero_centred`` weights multiply as ``1 + weight``."""
@@ -66,9 +68,10 @@ class Rope:
 
 
 def rope_tables(rope: Rope, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """cos and sin ``[..., rotary_dim / 2]`` float32 of integer ``positions [...]``."""
+    """cos and sin ``[..., rotary_dim / 2]`` float32 of integer ``positions [...]``, computed once a step."""
     angles = positions[..., None].astype(jnp.float32) * rope.inverse_frequencies()
-    return jnp.cos(angles), jnp.sin(angles)
+    cos, sin = materialise(jnp.stack((jnp.cos(angles), jnp.sin(angles))))
+    return cos, sin
 
 
 def apply_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
