@@ -16,6 +16,7 @@ from ninfer_jax.cli.sizes import binary_size, short_count
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.build import build_engine
 from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.observe.console import show_transient
 from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.observe.server_start import server_start
 from ninfer_jax.server.options import ServeOptions
@@ -103,14 +104,15 @@ def engine_config(model: LoadedModel, options: ServeOptions) -> EngineConfig:
 
 
 class Reporter:
-    """A progress callback that logs, at most every ``REPORT_SECONDS``."""
+    """A progress callback: a transient line on a terminal, else a record every ``REPORT_SECONDS``."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._next = time.monotonic() + REPORT_SECONDS
 
     def __call__(self, done: int, total: int) -> None:
+        text = f"{self._what}: {100 * done // total}%"
         now = time.monotonic()
-        if now >= self._next and done < total:
+        if not show_transient(text if done < total else "") and now >= self._next and done < total:
             self._next = now + REPORT_SECONDS
-            logger.info("%s: %d%%", self._what, 100 * done // total)
+            logger.info("%s", text)

@@ -47,12 +47,12 @@ class ConsoleFormatter(logging.Formatter):
 
 
 class Console(logging.Handler):
-    """Writes records to a stream and keeps at most one transient line below them."""
+    """Writes records to a stream and keeps at most one transient line below them, on a terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__()
         self._stream = stream
-        self._is_terminal = stream.isatty()
+        self.is_terminal = stream.isatty()
         self._transient = ""
         self.setFormatter(ConsoleFormatter())
 
@@ -67,7 +67,7 @@ class Console(logging.Handler):
 
     def show(self, text: str) -> None:
         """Replace the transient line, on a terminal; ``""`` removes it. From any thread."""
-        if not self._is_terminal:
+        if not self.is_terminal:
             return
         self.acquire()
         try:
@@ -90,3 +90,11 @@ def configure(level: str, stream: IO[str] | None = None) -> Console:
     root.setLevel(LEVELS[level])
     root.propagate = False
     return console
+
+
+def show_transient(text: str) -> bool:
+    """Put ``text`` on the terminal's transient line (``""`` removes it); False where there is none."""
+    consoles = [handler for handler in logging.getLogger(ROOT).handlers if isinstance(handler, Console)]
+    for console in consoles:
+        console.show(text)
+    return any(console.is_terminal for console in consoles)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ninfer_jax.observe import console as module
-from ninfer_jax.observe.console import CLEAR_LINE, LEVELS, configure, printable
+from ninfer_jax.observe.console import CLEAR_LINE, LEVELS, configure, printable, show_transient
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (TRACE|DEBUG|INFO|WARNING|ERROR|CRITICAL) .+")
 logger = logging.getLogger("ninfer_jax.some.module")
@@ -59,11 +59,11 @@ def test_configuring_again_does_not_double_the_lines():
 
 def test_a_terminal_keeps_one_transient_line_below_the_records():
     stream = Terminal()
-    console = configure("info", stream)
-    console.show("compiling 1/9")
+    configure("info", stream)
+    assert show_transient("compiling 1/9")
     logger.info("milestone")
-    console.show("compiling 2/9")
-    console.show("")
+    assert show_transient("compiling 2/9")
+    assert show_transient("")
     logger.info("ready")
     text = stream.getvalue()
     assert re.search(rf"{re.escape(CLEAR_LINE)}\S+ \S+ INFO milestone\ncompiling 1/9", text)
@@ -73,8 +73,8 @@ def test_a_terminal_keeps_one_transient_line_below_the_records():
 
 def test_redirected_output_has_no_control_sequences():
     stream = io.StringIO()
-    console = configure("info", stream)
-    console.show("compiling 1/9")
+    configure("info", stream)
+    assert not show_transient("compiling 1/9")
     logger.info("asked for %s", "/v1/\x1b[2J\n2026-01-01 fake line")
     assert "\x1b" not in stream.getvalue()
     assert stream.getvalue().count("\n") == 1
