@@ -28,7 +28,7 @@ clean:
 
 # Each file below says that one set of packages is installed.
 $(VENV)/.base: pyproject.toml
-	scripts/make-venv $(VENV) $(PYTHON)
+	.ci/make-venv $(VENV) $(PYTHON)
 	@echo "installing ninfer-jax and what it needs into $(VENV)"
 	$(PIP) --editable .
 	touch $@

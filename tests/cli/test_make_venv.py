@@ -1,9 +1,9 @@
-"""scripts/make-venv: which Python it takes, and what it says when it cannot work."""
+""".ci/make-venv: which Python it takes, and what it says when it cannot work."""
 
 import subprocess
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "make-venv"
+SCRIPT = Path(__file__).parents[2] / ".ci" / "make-venv"
 
 
 def stand_in(folder, name, *, fits=True, works=()):
