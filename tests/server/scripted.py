@@ -1,22 +1,23 @@
 """A scripted engine: given text, cut into tokens, goes through the real output session and protocols."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import count, cycle
 from pathlib import Path
 
 from ninfer_jax.text.frontend import Frontend
 from ninfer_jax.types import GenerationRequest
-from tests.server.fake_engine import FakeEngine, Script
+from tests.server.fake_engine import INFO, FakeEngine, Script
 from tests.text.fakes import frontend
 
 TEMPLATES = Path(__file__).parent.parent / "text" / "data"
 
 
 @cache
-def hybrid(name: str = "hybrid_effort") -> Frontend:
+def hybrid(name: str = "hybrid_effort", *, max_context: int = 4096) -> Frontend:
     """The real text front over a byte tokenizer and a template of the Qwen3.5 family."""
-    return frontend((TEMPLATES / f"{name}.jinja").read_text(), max_context=4096)
+    return frontend((TEMPLATES / f"{name}.jinja").read_text(), max_context=max_context)
 
 
 def plays(*texts: str, end: bool = True) -> Script:
@@ -33,8 +34,9 @@ def plays(*texts: str, end: bool = True) -> Script:
     return script
 
 
-def engine_for(*texts: str, end: bool = True, **options: object) -> FakeEngine:
-    return FakeEngine(plays(*texts, end=end), **{"max_concurrency": 4, **options})  # type: ignore[arg-type]
+def engine_for(*texts: str, end: bool = True, max_context: int = 4096, **options: object) -> FakeEngine:
+    info = replace(INFO, max_context=max_context)
+    return FakeEngine(plays(*texts, end=end), info=info, **{"max_concurrency": 4, **options})  # type: ignore[arg-type]
 
 
 def prompt_text(engine: FakeEngine, index: int = -1) -> str:
