@@ -39,14 +39,14 @@ class JsonFloat(float):
         return JsonFloat, (self.text,)
 
 
-def parse_json(data: bytes | str) -> Any:
+def parse_json(data: bytes | bytearray | str) -> Any:
     """Parse UTF-8 JSON into dicts (received order), lists, str, int, :class:`JsonFloat`, bool and None.
 
     Raises JsonError for malformed text, NaN and infinities, repeated members and nesting beyond
     ``MAX_DEPTH``. Lone surrogates, which no tokenizer can encode, become U+FFFD.
     """
     try:
-        text = data.decode("utf-8-sig") if isinstance(data, bytes) else data
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise JsonError(f"the text is not valid UTF-8 (byte {error.start})") from None
     try:

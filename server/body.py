@@ -12,7 +12,7 @@ from ninfer_jax.errors import InvalidRequestError, QueueTimeoutError, RequestToo
 from ninfer_jax.json_values import JsonError, parse_json
 
 
-async def read_body(request: Request, max_bytes: int, deadline: float) -> bytes:
+async def read_body(request: Request, max_bytes: int, deadline: float) -> bytearray:
     """The raw body. Raises RequestTooLargeError as soon as a declared or received size passes
     ``max_bytes``, QueueTimeoutError when it has not arrived by ``deadline`` (monotonic)."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -31,10 +31,10 @@ async def read_body(request: Request, max_bytes: int, deadline: float) -> bytes:
         raise QueueTimeoutError("the request body did not arrive in time") from None
     except PayloadTooLarge:
         raise _too_large(max_bytes) from None
-    return bytes(body)
+    return body
 
 
-def parse_body(raw: bytes) -> Mapping[str, Any]:
+def parse_body(raw: bytes | bytearray) -> Mapping[str, Any]:
     """The JSON object of a body. Raises InvalidRequestError."""
     try:
         body = parse_json(raw)

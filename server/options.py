@@ -30,6 +30,7 @@ class ServeOptions:
     cors: bool = False
     max_request_mib: int = 384
     shutdown_grace_ms: int = 20_000
+    exit_on_failure: bool = False
     log_level: str = "info"
     log_stats_interval_ms: int = 5000
     request_log_jsonl: str | None = None
@@ -179,6 +180,12 @@ FLAGS: tuple[Flag, ...] = (
         integer(0),
         "how long SIGTERM lets running requests finish before it ends them",
         "MS",
+    ),
+    Flag(
+        NETWORK,
+        "exit-on-failure",
+        switch,
+        "end the process when the engine has failed, so that a supervisor starts it again",
     ),
     Flag(NETWORK, "log-level", choice(*LOG_LEVELS), f"one of {', '.join(LOG_LEVELS)}", "LEVEL"),
     Flag(

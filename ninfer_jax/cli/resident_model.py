@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,16 @@ class ResidentModel:
     server_start: Mapping[str, Any]
 
 
-def load_resident(path: Path | None, options: ServeOptions, monitor: ServeMonitor) -> ResidentModel:
-    """Load ``path`` (None: the demo model), compile every program, start the engine thread."""
+def load_resident(
+    path: Path | None,
+    options: ServeOptions,
+    monitor: ServeMonitor,
+    on_failure: Callable[[BaseException], None],
+) -> ResidentModel:
+    """Load ``path`` (None: the demo model), compile every program, start the engine thread.
+
+    ``on_failure`` is called on that thread when the engine as a whole has failed.
+    """
     path = path or demo_model()
     started = time.monotonic()
     device = jax.devices()[0]
@@ -58,7 +66,7 @@ def load_resident(path: Path | None, options: ServeOptions, monitor: ServeMonito
     )
     config = engine_config(model, options)
     engine = build_engine(
-        model, config, observer=monitor, on_failure=_failed, progress=Reporter("compiling programs")
+        model, config, observer=monitor, on_failure=on_failure, progress=Reporter("compiling programs")
     )
     stats = engine.stats()
     logger.info(
@@ -78,10 +86,6 @@ def load_resident(path: Path | None, options: ServeOptions, monitor: ServeMonito
         device={"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
     )
     return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
-
-
-def _failed(error: BaseException) -> None:
-    logger.critical("the engine has failed: %s", type(error).__name__)
 
 
 def engine_config(model: LoadedModel, options: ServeOptions) -> EngineConfig:

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import functools
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ninfer_jax.errors import EngineError
 from ninfer_jax.observe import console
 from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.observe.request_log import RequestLog
@@ -89,7 +91,8 @@ class Startup:
         try:
             from ninfer_jax.cli.resident_model import load_resident  # imports jax: seconds
 
-            loaded = load_resident(self._model, self._options, self._monitor)
+            on_failure = functools.partial(self.engine_failed, give_up)
+            loaded = load_resident(self._model, self._options, self._monitor, on_failure)
             engine = loaded.engine
             self._shutdown = engine.shutdown
             self._monitor.start(engine.stats, loaded.model_id, loaded.server_start)
@@ -100,6 +103,13 @@ class Startup:
             give_up()
         finally:
             self._is_loading = False
+
+    def engine_failed(self, give_up: Callable[[], None], error: BaseException) -> None:
+        """Requests have had their errors and ``/health`` says 503; with ``--exit-on-failure`` also leave."""
+        logger.critical("the engine has failed: %s", type(error).__name__)
+        if self._options.exit_on_failure:
+            self._error = EngineError("the engine has failed")
+            give_up()
 
     def finish(self) -> int:
         """The exit code, after the HTTP server has ended."""

@@ -195,11 +195,13 @@ class _Preparation:
         self._shape: RequestShape | None = None
         self.stream = False
 
-    def run(self, raw: bytes) -> GenerationRequest:
+    def run(self, raw: bytearray) -> GenerationRequest:
         builder = self._builder
         prepared = builder.prepare(parse_body(raw))
         self.stream = prepared.stream
         self._shape = shape_of(builder.protocol, builder.context, prepared)
+        if prepared.ignored:
+            logger.info("request %s: ignored %s", builder.context.request_id, ", ".join(prepared.ignored))
         with self.rejections():
             return lower(builder.context, prepared)
 

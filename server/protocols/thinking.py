@@ -42,7 +42,7 @@ def parse_template_switches(
             raise UnsupportedFeatureError(
                 f"{field} is not a template option this server passes on", field=field
             )
-        ignored.append(field)
+        ignored.append("chat_template_kwargs")  # not the client's own word: this goes to the log
     enable, preserve = (_both_places(body, kwargs, name) for name in TEMPLATE_SWITCHES)
     return enable, preserve
 

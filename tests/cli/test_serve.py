@@ -14,6 +14,11 @@ import httpx
 import pytest
 
 from ninfer_jax.cli.bench_server import free_port
+from ninfer_jax.cli.serve import Startup
+from ninfer_jax.errors import EngineError
+from ninfer_jax.observe.monitor import ServeMonitor
+from ninfer_jax.server.options import ServeOptions
+from ninfer_jax.server.resident import Resident
 from tests.artifact import checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -161,3 +166,16 @@ def test_a_context_larger_than_the_model_is_refused(model):
     done = run_serve(model, "--port", 0, "--max-context", 1_000_000)
     assert done.returncode == 2
     assert "--max-context" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("exits", [True, False])
+def test_an_engine_failure_ends_the_process_only_if_asked(exits):
+    startup = Startup(ServeOptions(exit_on_failure=exits), None, Resident(), ServeMonitor(interval=0))
+    asked_to_stop = []
+    startup.engine_failed(lambda: asked_to_stop.append(True), RuntimeError("device lost"))
+    assert bool(asked_to_stop) is exits
+    if exits:
+        with pytest.raises(EngineError, match="the engine has failed"):
+            startup.finish()
+    else:
+        assert startup.finish() == 0
