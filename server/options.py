@@ -6,6 +6,7 @@ it came from.
 """
 
 import argparse
+import difflib
 import math
 import types
 from collections.abc import Callable, Mapping
@@ -316,6 +317,14 @@ def resolve(given: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptio
     options = ServeOptions(**values)
     _check_together(options, types.MappingProxyType(source))
     return options
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """``NINFER_*`` variables that no flag reads, each with what was probably meant."""
+    known = [flag.variable for flag in FLAGS]
+    unknown = sorted(name for name in environ if name.startswith("NINFER_") and name not in known)
+    close = {name: difflib.get_close_matches(name, known, n=1) for name in unknown}
+    return [f"{name} (did you mean {close[name][0]}?)" if close[name] else name for name in unknown]
 
 
 def _check_together(options: ServeOptions, source: Mapping[str, str]) -> None:

@@ -1,8 +1,17 @@
 """One id of ours for every request: in the headers of the answer, in error bodies, in the log."""
 
+import re
 import secrets
 
 from sanic import Request
+
+_PLAIN = re.compile(r"[!-~]{1,128}")
+
+
+def client_request_id_of(request: Request) -> str | None:
+    """The id the client sent along, if it is short plain text."""
+    sent = request.headers.get("x-request-id", "")
+    return sent if _PLAIN.fullmatch(sent) else None
 
 
 def new_request_id() -> str:

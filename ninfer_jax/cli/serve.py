@@ -17,7 +17,7 @@ from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.observe.request_log import RequestLog
 from ninfer_jax.server.app import create_app, silence_framework_logs
 from ninfer_jax.server.lifecycle import listen, serve, stop_on_signals
-from ninfer_jax.server.options import ServeOptions, resolve
+from ninfer_jax.server.options import ServeOptions, resolve, unknown_variables
 from ninfer_jax.server.options import add_arguments as add_options
 from ninfer_jax.server.resident import Resident
 
@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     options = resolve(args, os.environ)
     console.configure(options.log_level)
     silence_framework_logs()
+    for variable in unknown_variables(os.environ):
+        logger.warning("the environment sets %s, which no flag reads", variable)
     log_path = options.request_log_jsonl
     monitor = ServeMonitor(
         request_log=RequestLog(Path(log_path), model=args.model) if log_path else None,

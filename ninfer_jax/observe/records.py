@@ -112,6 +112,7 @@ def _shape(shape: RequestShape) -> dict[str, Any]:
         "requested_reasoning_effort": shape.requested_effort,
         "changes_semantics": shape.changes_semantics,
         "ignored": list(shape.ignored),
+        "client_request_id": shape.client_request_id,
     }
 
 

@@ -27,6 +27,8 @@ class RequestShape:
     """A Responses request whose stored state does not continue as it was."""
     ignored: tuple[str, ...] = ()
     """Names of the hints that ``--lenient-api`` dropped."""
+    client_request_id: str | None = None
+    """The client's own ``x-request-id``; ours is another."""
 
 
 @dataclass(frozen=True, slots=True)

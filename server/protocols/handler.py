@@ -30,7 +30,7 @@ from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.protocols.base import BuilderFactory, ResponseBuilder
 from ninfer_jax.server.protocols.lowering import lower, shape_of
 from ninfer_jax.server.protocols.request import RequestContext
-from ninfer_jax.server.request_ids import request_id_of
+from ninfer_jax.server.request_ids import client_request_id_of, request_id_of
 from ninfer_jax.server.resident import LoadedModel, Resident
 from ninfer_jax.server.streaming import SseStream
 from ninfer_jax.types import Admitted, Event, Failed, Finished, GenerationRequest
@@ -161,6 +161,7 @@ class ProtocolHandler:
             info=model.engine.info,
             frontend=model.frontend,
             options=self._options,
+            client_request_id=client_request_id_of(request),
         )
 
 

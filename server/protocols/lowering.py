@@ -68,6 +68,7 @@ def shape_of(protocol: str, context: RequestContext, request: PreparedRequest) -
         thinking_budget=_budget(context, thinking) if thinks else None,
         changes_semantics=request.changes_semantics,
         ignored=request.ignored,
+        client_request_id=context.client_request_id,
     )
 
 

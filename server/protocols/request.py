@@ -26,6 +26,8 @@ class RequestContext:
     info: ModelInfo
     frontend: Frontend
     options: ServeOptions
+    client_request_id: str | None = None
+    """What the client calls this request; for the log only."""
 
 
 @dataclass(frozen=True, slots=True)

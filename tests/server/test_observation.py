@@ -63,6 +63,7 @@ def story(tmp_path_factory):
                 usages.extend(chunk["usage"] for chunk in chunks if chunk.get("usage"))
             return answer.status_code
 
+        server.http.headers["x-request-id"] = "mine-1"
         assert ask() == 200
         streaming = {"stream": True, "stream_options": {"include_usage": True}}
         threads = [
@@ -148,3 +149,4 @@ def test_the_log_fits_its_schema_and_keeps_secrets(story):
     (start,) = of(events, "request_start")[:1]
     assert (start["protocol"], start["stream"]) == ("openai_chat", False)
     assert start["http_request_id"].startswith("req_")
+    assert start["client_request_id"] == "mine-1"

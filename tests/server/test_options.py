@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from ninfer_jax.errors import ConfigError
-from ninfer_jax.server.options import FLAGS, ServeOptions, add_arguments, resolve
+from ninfer_jax.server.options import FLAGS, ServeOptions, add_arguments, resolve, unknown_variables
 
 
 def options(*arguments, **environ):
@@ -100,6 +100,14 @@ def test_a_wrong_value_names_its_flag(arguments, complaint):
 def test_a_wrong_variable_names_itself():
     with pytest.raises(ConfigError, match="NINFER_PORT must be an integer"):
         options(NINFER_PORT="x")
+
+
+def test_a_misspelt_variable_is_found():
+    environ = {"NINFER_MAX_CONTXT": "1", "NINFER_PORT": "1", "PATH": "x", "NINFER_ZZZ": ""}
+    assert unknown_variables(environ) == [
+        "NINFER_MAX_CONTXT (did you mean NINFER_MAX_CONTEXT?)",
+        "NINFER_ZZZ",
+    ]
 
 
 def test_top_k_cap_raises_the_range():
