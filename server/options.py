@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
 
+ENV_PREFIX = "NINFER_"
 LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 WEIGHT_FORMATS = ("f32", "bf16", "int8")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -88,7 +89,7 @@ class Flag:
 
     @property
     def variable(self) -> str:
-        return "NINFER_" + self.field.upper()
+        return ENV_PREFIX + self.field.upper()
 
     @property
     def is_switch(self) -> bool:
@@ -321,10 +322,14 @@ def resolve(given: argparse.Namespace, environ: Mapping[str, str]) -> ServeOptio
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """``NINFER_*`` variables that no flag reads, each with what was probably meant."""
-    known = [flag.variable for flag in FLAGS]
-    unknown = sorted(name for name in environ if name.startswith("NINFER_") and name not in known)
-    close = {name: difflib.get_close_matches(name, known, n=1) for name in unknown}
-    return [f"{name} (did you mean {close[name][0]}?)" if close[name] else name for name in unknown]
+    known = {flag.variable.removeprefix(ENV_PREFIX) for flag in FLAGS}
+    given = {name.removeprefix(ENV_PREFIX) for name in environ if name.startswith(ENV_PREFIX)}
+    described = []
+    for name in sorted(given - known):
+        close = difflib.get_close_matches(name, sorted(known), n=1)
+        meant = f" (did you mean {ENV_PREFIX}{close[0]}?)" if close else ""
+        described.append(f"{ENV_PREFIX}{name}{meant}")
+    return described
 
 
 def _check_together(options: ServeOptions, source: Mapping[str, str]) -> None:
