@@ -36,6 +36,7 @@ def lower(context: RequestContext, request: PreparedRequest) -> GenerationReques
         thinking_budget=_budget(context, settings.thinking),
         max_output_tokens=asked,
         max_name=settings.max_tool_name,
+        ignore_eos=settings.ignore_eos,
     )
     defaults = frontend.sampling_defaults(thinking=prepared.thinking)
     return GenerationRequest(

@@ -42,6 +42,8 @@ class GenerationSettings:
     stop: tuple[str, ...] = ()
     max_tool_name: int = 64
     """The longest tool name the protocol can carry; a call with a longer one stays text."""
+    ignore_eos: bool = False
+    """Generate up to the limit whatever the model says; what load generators ask for."""
     session_key: str | None = None
     publish_session: bool = True
 
