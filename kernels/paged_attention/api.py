@@ -3,6 +3,7 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 
 from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, reference
 from ninfer_jax.kernels.paged_attention.pool import KVPool
@@ -35,7 +36,7 @@ def paged_attention(
     if scale is None:
         scale = float(q.shape[-1] ** -0.5)
     on_cpu = numba_cpu if numba_cpu.supports(pool) else cpu
-    arguments = (q, k, v, pool, block_tables, starts, lengths)
+    arguments = (q.astype(jnp.float32), k, v, pool, block_tables, starts, lengths)
     out, pool = jax.lax.platform_dependent(
         *arguments,
         cpu=partial(on_cpu.paged_attention, scale=scale),

@@ -25,12 +25,12 @@ from ninfer_jax.artifact.container import (
     list_files,
 )
 from ninfer_jax.artifact.recognise import recognise
-from ninfer_jax.artifact.registered import resolve_identity
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.artifact.stored_weights import save_weights, tensor_table
 from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
+from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 SUFFIX = ".ninfer"

@@ -14,13 +14,13 @@ from ninfer_jax.artifact.gguf_file import MAGIC
 from ninfer_jax.artifact.gguf_source import GGUFSource
 from ninfer_jax.artifact.hf_source import HuggingFaceSource
 from ninfer_jax.artifact.recognise import recognise
-from ninfer_jax.artifact.registered import resolve_identity
 from ninfer_jax.artifact.source import Source, SourceKind
 from ninfer_jax.artifact.stacked_experts import StackedExperts, has_single_experts
 from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ModelLoadError
 from ninfer_jax.models.base import Architecture, ModelConfig, Weights
+from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from ninfer_jax.artifact.container import Artifact
 from ninfer_jax.artifact.loader import open_checkpoint
 from ninfer_jax.artifact.recognise import recognise
-from ninfer_jax.artifact.registered import resolve_identity
 from ninfer_jax.artifact.source import SourceKind
 from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.models.base import ModelConfig
+from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 

@@ -69,7 +69,8 @@ def compile_programs(
     done: dict[tuple[str, int], Program] = {}
     with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
         futures: dict[tuple[str, int], Future[Program]] = {
-            key: pool.submit(lowered.compile) for key, lowered in _lower(spec, weights, state, table, ladder)
+            key: pool.submit(lowered.compile)
+            for key, lowered in lower_programs(spec, weights, state, table, ladder)
         }
         for key, future in futures.items():
             done[key] = future.result()
@@ -83,7 +84,7 @@ def compile_programs(
     )
 
 
-def _lower(
+def lower_programs(
     spec: ProgramSpec, weights: Weights, state: EngineState, table: LaneTable, ladder: ShapeLadder
 ) -> Iterator[tuple[tuple[str, int], jax.stages.Lowered]]:
     """Largest first: they take longest to compile."""

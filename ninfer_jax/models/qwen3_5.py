@@ -201,7 +201,9 @@ def _delta_net(
     rows, columns, _ = x.shape
     keys, values = config.key_width, config.value_width
     mixed, z = jnp.split(linear(x, weights.projection), (2 * keys + values,), axis=-1)
-    a, b = jnp.split(linear(x, weights.gates), 2, axis=-1)
+    # Behind the barrier XLA does not merge this small product with the large one, copying its weight.
+    apart: jax.Array = jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+    a, b = jnp.split(linear(apart, weights.gates), 2, axis=-1)
     mixed, conv = causal_conv(mixed, weights.conv, state.conv, inputs.slots, inputs.lengths)
     q, k, v = (
         part.reshape(rows, columns, -1, width)

@@ -1,6 +1,5 @@
 """Names that must, may and must not be there; experts stored one by one; registered identities."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ninfer_jax.artifact.hf_source import HuggingFaceSource
-from ninfer_jax.artifact.registered import REGISTERED, resolve_identity
 from ninfer_jax.artifact.source import TensorInfo
 from ninfer_jax.artifact.stacked_experts import StackedExperts, has_single_experts
 from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 from ninfer_jax.models.base import ArraySpec
+from ninfer_jax.models.identities import REGISTERED, identity_config, resolve_identity
 from tests.artifact import checkpoints
 
 
@@ -127,16 +126,10 @@ def test_an_expert_of_another_shape(tmp_path: Path) -> None:
         _ = StackedExperts(expert_source(tmp_path, tensors)).tensors
 
 
-def official_config(identity: str) -> dict[str, Any]:
-    sections = copy.deepcopy({path: dict(members) for path, members in REGISTERED[identity].items()})
-    text = {**sections["text_config"], "rope_parameters": sections["text_config.rope_parameters"]}
-    return {**sections[""], "text_config": text, "vision_config": sections["vision_config"]}
-
-
 @pytest.mark.parametrize("name", ["Qwen3.6-27B", "qwen3.8-27b", "Qwen3.6-35B-A3B-FP8", "qwen3.6-27b-bf16"])
 def test_official_names_become_identities(name: str) -> None:
     identity = name.lower().removesuffix("-fp8").removesuffix("-bf16")
-    assert resolve_identity(name, official_config(identity)) == identity
+    assert resolve_identity(name, identity_config(identity)) == identity
 
 
 @pytest.mark.parametrize("name", ["Qwen3.6-27B-my-tune", "SmolLM2-135M-Instruct", "qwen3.6"])
@@ -149,7 +142,7 @@ def test_every_member_counts(identity: str) -> None:
     """Each expected member, changed alone, is refused by its full name; absent, it passes."""
     for path, members in REGISTERED[identity].items():
         for key in members:
-            config = official_config(identity)
+            config = identity_config(identity)
             section = config
             for part in filter(None, path.split(".")):
                 section = section[part]

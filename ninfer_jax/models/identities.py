@@ -4,6 +4,7 @@ Same-sounding checkpoints differ in ways that load and then speak nonsense; so a
 every member of its configuration that matters. Values: the models' published ``config.json``.
 """
 
+import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -117,6 +118,13 @@ def resolve_identity(model_id: str, config: Mapping[str, Any]) -> str:
                     f"{identity}: {field} is {found!r}, expected {value!r}", field=field
                 )
     return identity
+
+
+def identity_config(identity: str) -> dict[str, Any]:
+    """The ``config.json`` of a registered identity, as far as these members go."""
+    sections = copy.deepcopy({path: dict(members) for path, members in REGISTERED[identity].items()})
+    text = {**sections["text_config"], "rope_parameters": sections["text_config.rope_parameters"]}
+    return {**sections[""], "text_config": text, "vision_config": sections["vision_config"]}
 
 
 def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:

@@ -1,0 +1,255 @@
+"""``ninfer-jax plan MODEL --gpu NAME``: what a configuration needs, without a GPU and without weights."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ninfer_jax.config import EngineConfig, WeightFormat
+from ninfer_jax.engine.gpu_targets import (
+    TARGETS,
+    GpuTarget,
+    compile_only_sharding,
+    gpu_target,
+    prepare_environment,
+)
+from ninfer_jax.errors import ConfigError
+from ninfer_jax.server.options import ServeOptions, resolve
+from ninfer_jax.server.options import add_arguments as add_options
+
+if TYPE_CHECKING:
+    from ninfer_jax.engine.aot import ProgramReport
+    from ninfer_jax.engine.plan import Ledger, Traffic
+    from ninfer_jax.models.base import Architecture, ModelConfig
+
+HELP = "Print the memory a configuration needs on a GPU, and the bytes a decode round moves, without either."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.HelpFormatter  # the table of serve flags writes its own defaults
+    parser.add_argument("model", metavar="MODEL", help="a registered identity, or what serve would load")
+    parser.add_argument("--gpu", required=True, metavar="NAME", help=f"one of {', '.join(TARGETS)}")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile every program for it (needs jax-cuda12-plugin; minutes)",
+    )
+    parser.add_argument("--layers", type=int, metavar="N", help="plan only the first N layers of the model")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    target, options = gpu_target(args.gpu), resolve(args, os.environ)
+    if args.compile:
+        prepare_environment()
+    model = find_model(args.model, args.layers)
+    plan = choose(model, options, target)
+    reports: list[ProgramReport] = []
+    if not args.json:
+        print("\n".join(plan_lines(plan)), flush=True)
+    if args.compile:
+        reports = compile_programs(plan)
+        if not args.json:
+            print("\n".join(report_lines(plan, reports)))
+    if args.json:
+        print(json.dumps(as_json(plan, reports), indent=2))
+    return 0 if plan.fits else 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """A model without its weights."""
+
+    name: str
+    architecture: "Architecture"
+    config: "ModelConfig"
+    specs: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One model, configuration and device, and what they come to. ``note`` says how weights were chosen."""
+
+    model: PlannedModel
+    config: EngineConfig
+    target: GpuTarget
+    weights: WeightFormat
+    note: str
+    ledger: "Ledger"
+    traffics: "tuple[Traffic, ...]"
+
+    @property
+    def fits(self) -> bool:
+        return self.ledger.total <= self.target.memory
+
+
+def find_model(name: str, layers: int | None) -> PlannedModel:
+    """A path as ``serve`` takes it, or a registered identity. Raises ConfigError or ModelLoadError."""
+    from ninfer_jax.artifact.loader import open_checkpoint
+    from ninfer_jax.artifact.recognise import recognise
+    from ninfer_jax.models.identities import REGISTERED, identity_config
+
+    path = Path(name)
+    hf_config: Mapping[str, Any]
+    if path.exists():
+        checkpoint = open_checkpoint(path)
+        name, hf_config = checkpoint.model_id, checkpoint.config
+    elif name.lower() in REGISTERED:
+        name = name.lower()
+        hf_config = identity_config(name)
+    else:
+        raise ConfigError(
+            f"{name}: no such file or folder, and not one of {', '.join(REGISTERED)}", field="MODEL"
+        )
+    architecture, config, specs = recognise(hf_config)
+    if layers is not None:
+        if not 1 <= layers <= len(config.layer_kinds):
+            raise ConfigError(f"the model has {len(config.layer_kinds)} layers", field="--layers")
+        config = first_layers(config, layers)
+        specs = architecture.abstract(config)
+        name = f"{name}, first {layers} layers"
+    return PlannedModel(name, architecture, config, specs)
+
+
+def first_layers(config: Any, count: int) -> Any:
+    """The same model with fewer layers; every other size stays."""
+    if any(member.name == "num_layers" for member in fields(config)):
+        return replace(config, num_layers=count)
+    return replace(config, layer_kinds=config.layer_kinds[:count])
+
+
+def choose(model: PlannedModel, options: ServeOptions, target: GpuTarget) -> Plan:
+    """The widest weights that fit, unless the operator names a format; KV ``auto`` becomes a number."""
+    formats: tuple[WeightFormat, ...] = ("bf16", "int8") if options.weights is None else (options.weights,)
+    plan = plan_with(
+        model, options, target, formats[0], "as asked" if options.weights else "the widest that fit"
+    )
+    if not plan.fits and len(formats) > 1:
+        plan = plan_with(model, options, target, formats[1], f"{formats[0]} would need more than there is")
+    return plan
+
+
+def plan_with(
+    model: PlannedModel, options: ServeOptions, target: GpuTarget, weights: WeightFormat, note: str
+) -> Plan:
+    import numpy as np
+    from ml_dtypes import bfloat16
+
+    from ninfer_jax.engine.plan import decode_traffic, make_ledger
+
+    activation = np.dtype(np.float32 if weights == "f32" else bfloat16)
+    capacity = options.kv_tokens
+    config = EngineConfig(
+        max_context=options.max_context,
+        kv_capacity=options.max_context if capacity == "auto" else capacity,
+        max_concurrency=options.max_concurrency,
+        prefill_chunk=options.prefill_chunk,
+        weights=weights,
+        prefix_reuse=not options.no_prefix_reuse,
+        top_k_cap=options.top_k_cap,
+    )
+    ledger = make_ledger(model.config, model.specs, config, weights, activation)
+    if capacity == "auto":
+        largest = ledger.largest_kv_capacity(target.memory)
+        config = replace(config, kv_capacity=max(options.max_context, largest))
+        ledger = make_ledger(model.config, model.specs, config, weights, activation)
+    traffics = tuple(
+        decode_traffic(model.config, model.specs, config, weights, activation, batch=batch, context=context)
+        for batch in sorted({1, options.max_concurrency})
+        for context in sorted({min(1024, options.max_context), options.max_context})
+    )
+    return Plan(model, config, target, weights, note, ledger, traffics)
+
+
+def compile_programs(plan: Plan) -> "list[ProgramReport]":
+    """Compile the whole ladder; a line to stderr is not owed, the table comes when all are done."""
+    import numpy as np
+    from ml_dtypes import bfloat16
+
+    from ninfer_jax.engine.aot import compile_for
+    from ninfer_jax.engine.programs import ProgramSpec
+    from ninfer_jax.engine.sampling import SamplingPipeline
+
+    activation = np.dtype(np.float32 if plan.weights == "f32" else bfloat16)
+    spec = ProgramSpec(
+        plan.model.architecture, plan.model.config, SamplingPipeline(cap=plan.config.top_k_cap)
+    )
+    sharding = compile_only_sharding(plan.target)
+    return list(compile_for(spec, plan.model.specs, plan.config, plan.weights, activation, sharding))
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    from ninfer_jax.cli.ledger import memory_lines, traffic_lines
+    from ninfer_jax.cli.sizes import binary_size
+
+    target, verdict = plan.target, "fits" if plan.fits else "does not fit"
+    card = f"{target.name} ({binary_size(target.memory)}, {target.bandwidth // 10**9:,} GB/s)"
+    return [
+        f"{plan.model.name} on {card}: {plan.weights} weights ({plan.note}), {verdict}",
+        *memory_lines(plan.ledger, target.memory),
+        "",
+        *traffic_lines(plan.traffics, target.bandwidth),
+    ]
+
+
+def report_lines(plan: Plan, reports: "list[ProgramReport]") -> list[str]:
+    from ninfer_jax.cli.ledger import table
+    from ninfer_jax.cli.sizes import binary_size
+
+    header = ("program", "arguments", "in place", "temporaries", "kernels", "large moves")
+    rows = [
+        (
+            f"{report.name} {report.size or ''}".rstrip(),
+            binary_size(report.arguments),
+            binary_size(report.aliased),
+            binary_size(report.temporaries),
+            f"{report.kernels:,}",
+            "" if report.name == "prefill" else str(len(report.big_moves)),
+        )
+        for report in reports
+    ]
+    predicted, compiled = plan.ledger.total, compiled_total(plan, reports)
+    lines = ["", *table([header, *rows])]
+    lines += [
+        f"  {report.name} {report.size}: {move.operation} {move.dtype}{list(move.shape)}"
+        for report in reports
+        for move in report.big_moves
+    ]
+    return [
+        *lines,
+        f"  predicted {binary_size(predicted)}, compiled {binary_size(compiled)} "
+        f"({100 * (compiled - predicted) / predicted:+.1f}%)",
+    ]
+
+
+def compiled_total(plan: Plan, reports: "list[ProgramReport]") -> int:
+    """Memory at the peak of the hungriest program: its arguments, results not in place, temporaries."""
+    peak = max(r.arguments + r.outputs - r.aliased + r.temporaries for r in reports)
+    return peak + plan.ledger.runtime
+
+
+def as_json(plan: Plan, reports: "list[ProgramReport]") -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "model": plan.model.name,
+        "gpu": asdict(plan.target),
+        "weights": plan.weights,
+        "fits": plan.fits,
+        "memory": {**asdict(plan.ledger), "total": plan.ledger.total},
+        "largest_kv_capacity": plan.ledger.largest_kv_capacity(plan.target.memory),
+        "decode": [
+            {
+                **asdict(t),
+                "total": t.total,
+                "tokens_per_second_at_most": t.tokens_per_second(plan.target.bandwidth),
+            }
+            for t in plan.traffics
+        ],
+    }
+    if reports:
+        facts["programs"] = [asdict(report) for report in reports]
+        facts["compiled_total"] = compiled_total(plan, reports)
+    return facts

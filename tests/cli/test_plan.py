@@ -1,0 +1,73 @@
+"""``ninfer-jax plan``: what it prints, as words and as JSON, and what it refuses."""
+
+import json
+
+import pytest
+
+from ninfer_jax.cli import main as cli
+from tests.artifact import checkpoints
+
+
+@pytest.fixture
+def run(capsys):
+    def run(*arguments):
+        code = cli.main(["plan", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_registered_identity_takes_the_widest_weights_that_fit(run):
+    code, out, _ = run("Qwen3.8-27B", "--gpu", "rtx5090")
+    assert code == 0
+    assert "qwen3.8-27b on rtx5090 (31.8 GiB, 1,792 GB/s): int8 weights" in out
+    assert "largest --kv-capacity that fits" in out
+    assert "bf16 weights" in run("qwen3.8-27b", "--gpu", "h200")[1]
+
+
+def test_what_does_not_fit_is_said_and_the_exit_code_is_one(run):
+    code, out, _ = run("qwen3.8-27b", "--gpu", "rtx4090")
+    assert code == 1
+    assert "does not fit" in out
+    assert "missing" in out
+
+
+def test_json_with_auto_capacity(run):
+    code, out, _ = run(
+        "qwen3.6-35b-a3b", "--gpu", "h200", "--json", "--kv-capacity", "auto", "--max-concurrency", "4"
+    )
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["memory"]["kv_capacity"] == facts["largest_kv_capacity"] > 1_000_000
+    assert facts["memory"]["total"] <= facts["gpu"]["memory"]
+    assert {row["batch"] for row in facts["decode"]} == {1, 4}
+
+
+def test_a_folder_is_planned_by_its_own_name(run, tmp_path):
+    config = checkpoints.config()
+    folder = checkpoints.write_folder(tmp_path / "tiny", config, checkpoints.tensors(config))
+    code, out, _ = run(str(folder), "--gpu", "a100", "--max-context", "128", "--layers", "1")
+    assert code == 0
+    assert out.startswith("tiny, first 1 layers on a100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("nothing-here", "--gpu", "h200"), "qwen3.6-27b"),
+        (("qwen3.8-27b", "--gpu", "voodoo2"), "rtx5090"),
+        (("qwen3.8-27b", "--gpu", "h200", "--layers", "65"), "64 layers"),
+        (("qwen3.8-27b", "--gpu", "h200", "--kv-capacity", "100"), "--max-context"),
+    ],
+)
+def test_refusals_name_what_would_do(run, arguments, word):
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert word in err
+
+
+def test_a_cut_plans_the_first_layers(run):
+    code, out, _ = run("qwen3.8-27b", "--gpu", "h200", "--layers", "8")
+    assert code == 0
+    assert "first 8 layers" in out
