@@ -13,6 +13,7 @@
     │   ├── InvalidMediaError          media source, bytes or decoded content
     │   ├── ContextLengthExceededError the prompt does not fit the context
     │   ├── ModelNotFoundError         HTTP 404
+    │   ├── ResponseNotFoundError      HTTP 404, no such stored Response
     │   ├── RouteNotFoundError         HTTP 404, no such path
     │   ├── MethodNotAllowedError      HTTP 405
     │   ├── AuthenticationError        HTTP 401, a missing or wrong key
@@ -87,6 +88,10 @@ class ContextLengthExceededError(RequestError):
 
 class ModelNotFoundError(RequestError):
     code = "model_not_found"
+
+
+class ResponseNotFoundError(RequestError):
+    code = "response_not_found"
 
 
 class RouteNotFoundError(RequestError):

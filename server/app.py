@@ -17,7 +17,8 @@ from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.protocols.handler import ProtocolHandler, Sources
 from ninfer_jax.server.request_ids import request_id_of
 from ninfer_jax.server.resident import Resident
-from ninfer_jax.server.routes import chat, health, metrics, models, profile, stats
+from ninfer_jax.server.response_store import ResponseStore
+from ninfer_jax.server.routes import chat, health, metrics, models, profile, responses, stats
 
 NUM_WORKERS = 4
 DISCARDED_BODY_BYTES = 64 << 20
@@ -65,12 +66,19 @@ def create_app(
     stats.add_routes(app, resident)
     models.add_routes(app, resident, options, created=int(sources.now()))
     chat.add_routes(app, handler)
+    responses.add_routes(app, handler, _response_store(options))
     if monitor is not None:
         metrics.add_routes(app, monitor.metrics)
     if capture is not None:
         profile.add_routes(app, capture)
     app.after_server_stop(lambda *_: workers.shutdown(wait=False, cancel_futures=True))
     return app
+
+
+def _response_store(options: ServeOptions) -> ResponseStore:
+    return ResponseStore(
+        max_records=options.response_store_max_records, max_bytes=options.response_store_max_mib << 20
+    )
 
 
 def _add_middleware(app: App, options: ServeOptions) -> None:

@@ -64,6 +64,7 @@ class OpenAIErrors(_Family):
     rows = (
         (errors.AuthenticationError, 401, "invalid_request_error"),
         (errors.ModelNotFoundError, 404, "invalid_request_error"),
+        (errors.ResponseNotFoundError, 404, "invalid_request_error"),
         (errors.RouteNotFoundError, 404, "invalid_request_error"),
         (errors.MethodNotAllowedError, 405, "invalid_request_error"),
         (errors.RequestTooLargeError, 413, "invalid_request_error"),

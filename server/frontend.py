@@ -34,6 +34,7 @@ class Frontend(Protocol):
         thinking_budget: int | None = None,
         max_output_tokens: int | None = None,
         max_name: int = 64,
+        ignore_eos: bool = False,
     ) -> OutputSession:
         """The decoder of one answer to this prompt. ``max_name`` bounds the names of tool calls."""
         ...

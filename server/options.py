@@ -19,6 +19,7 @@ from ninfer_jax.errors import ConfigError
 ENV_PREFIX = "NINFER_"
 LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 WEIGHT_FORMATS = ("f32", "bf16", "int8")
+DEFAULT_MAX_TOKENS = 8192
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
@@ -41,12 +42,15 @@ class ServeOptions:
     weights: WeightFormat | None = None
     max_context: int = 8192
     kv_capacity: int | Literal["auto"] | None = None
+    response_store_max_records: int = 1024
+    response_store_max_mib: int = 256
     max_concurrency: int = 1
     max_pending_requests: int = 16
     pending_timeout_ms: int = 30_000
     prefill_chunk: int = 1024
     no_prefix_reuse: bool = False
-    default_max_tokens: int = 8192
+    default_max_tokens: int | None = None
+    """None: ``DEFAULT_MAX_TOKENS``, or what is left of the context where the protocol wants that."""
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -245,13 +249,22 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag(CAPACITY, "max-pending-requests", integer(0, 4096), "more requests that may wait for a place", "N"),
     Flag(CAPACITY, "pending-timeout-ms", integer(1), "longest preparation plus wait for a place", "MS"),
+    Flag(CAPACITY, "response-store-max-records", integer(1), "most Responses kept for later requests", "N"),
+    Flag(
+        CAPACITY,
+        "response-store-max-mib",
+        integer(1),
+        "most memory of kept Responses, their Items and their histories",
+        "MIB",
+    ),
     Flag(CAPACITY, "prefill-chunk", integer(16, 65536), "most prompt tokens of one prefill step", "N"),
     Flag(CAPACITY, "no-prefix-reuse", switch, "compute every prompt from its first token"),
     Flag(
         SAMPLING,
         "default-max-tokens",
         integer(1),
-        "output limit of a request that sets none",
+        f"output limit of a request that sets none (default: {DEFAULT_MAX_TOKENS}; on Responses, what is"
+        " left of the context)",
         "N",
     ),
     Flag(SAMPLING, "temperature", number(0, 2), "temperature of a request that sets none", "F"),

@@ -46,6 +46,7 @@ class ChatBuilder(ResponseBuilder):
             thinking=thinking,
             max_output_tokens=_max_tokens(body),
             stop=parse_stop(body),
+            ignore_eos=body.get("ignore_eos") is True,
         )
         conversation = self._conversation(body, ignored)
         ignored += check_capabilities(

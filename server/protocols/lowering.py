@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from ninfer_jax.observe.requests import RequestShape
-from ninfer_jax.server.protocols.request import PreparedRequest, RequestContext
+from ninfer_jax.server.options import DEFAULT_MAX_TOKENS
+from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
 from ninfer_jax.server.protocols.sampling import resolve_sampling
 from ninfer_jax.server.protocols.thinking import ThinkingFields
 from ninfer_jax.text.conversation import Conversation, MediaPart
@@ -27,7 +28,7 @@ def lower(context: RequestContext, request: PreparedRequest) -> GenerationReques
     """Resolve every default, render the prompt, open the output session."""
     options, frontend, settings = context.options, context.frontend, request.settings
     prepared = render(context, request.conversation, settings.thinking)
-    asked = options.default_max_tokens if settings.max_output_tokens is None else settings.max_output_tokens
+    asked = _max_output_tokens(context, settings)
     session = frontend.session(
         prepared,
         stop=settings.stop,
@@ -35,6 +36,7 @@ def lower(context: RequestContext, request: PreparedRequest) -> GenerationReques
         thinking_budget=_budget(context, settings.thinking),
         max_output_tokens=asked,
         max_name=settings.max_tool_name,
+        ignore_eos=settings.ignore_eos,
     )
     defaults = frontend.sampling_defaults(thinking=prepared.thinking)
     return GenerationRequest(
@@ -70,6 +72,16 @@ def shape_of(protocol: str, context: RequestContext, request: PreparedRequest) -
         ignored=request.ignored,
         client_request_id=context.client_request_id,
     )
+
+
+def _max_output_tokens(context: RequestContext, settings: GenerationSettings) -> int:
+    """Request over flag over default; the engine clamps to what the context has left."""
+    asked = settings.max_output_tokens
+    if asked is None:
+        asked = context.options.default_max_tokens
+    if asked is None:
+        asked = context.info.max_context if settings.fills_context else DEFAULT_MAX_TOKENS
+    return asked
 
 
 def _switch(context: RequestContext, thinking: ThinkingFields) -> bool | None:

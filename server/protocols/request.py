@@ -37,9 +37,13 @@ class GenerationSettings:
     sampling: SamplingFields = field(default_factory=SamplingFields)
     thinking: ThinkingFields = field(default_factory=ThinkingFields)
     max_output_tokens: int | None = None
+    fills_context: bool = False
+    """Without a limit of the request or the operator, the answer may fill what is left of the context."""
     stop: tuple[str, ...] = ()
     max_tool_name: int = 64
     """The longest tool name the protocol can carry; a call with a longer one stays text."""
+    ignore_eos: bool = False
+    """Generate up to the limit whatever the model says; what load generators ask for."""
     session_key: str | None = None
     publish_session: bool = True
 

@@ -88,6 +88,7 @@ class ByteFrontend:
         thinking_budget: int | None = None,
         max_output_tokens: int | None = None,
         max_name: int = 64,
+        ignore_eos: bool = False,
     ) -> OutputSession:
         return ByteSession(tuple(stop))
 

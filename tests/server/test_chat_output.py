@@ -1,9 +1,11 @@
 """Reasoning, tool calls and stops, scripted: the aggregate and the stream say the same."""
 
 import json
+from itertools import cycle
 
 import pytest
 
+from tests.server.fake_engine import FakeEngine
 from tests.server.scripted import engine_for, hybrid
 from tests.server.test_chat_basics import chat, stream, user
 
@@ -144,6 +146,15 @@ def test_stop_strings_end_the_answer_and_are_not_shown(start):
     server = start(engine_for("</think>\n\nalpha beta gamma"), hybrid())
     choice = both(server, stop=["never", "beta"])
     assert (choice["message"]["content"], choice["finish_reason"]) == ("alpha ", "stop")
+
+
+def test_ignore_eos_generates_up_to_the_limit(start):
+    tokens = [*b"ok", 258]
+    server = start(FakeEngine(lambda _: cycle(tokens)), hybrid())
+    for ignore, count, reason in ((False, 3, "stop"), (True, 30, "length")):
+        answer = chat(server, max_tokens=30, ignore_eos=ignore, enable_thinking=False)
+        assert answer["usage"]["completion_tokens"] == count
+        assert answer["choices"][0]["finish_reason"] == reason
 
 
 def test_split_characters_never_break(start):

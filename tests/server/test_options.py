@@ -24,7 +24,8 @@ def test_defaults_are_the_contract():
     assert (options().host, options().port, options().max_context) == ("127.0.0.1", 8080, 8192)
     assert (options().max_concurrency, options().max_pending_requests) == (1, 16)
     assert (options().pending_timeout_ms, options().prefill_chunk) == (30_000, 1024)
-    assert (options().max_request_mib, options().default_max_tokens) == (384, 8192)
+    assert (options().max_request_mib, options().default_max_tokens) == (384, None)
+    assert (options().response_store_max_records, options().response_store_max_mib) == (1024, 256)
 
 
 @pytest.mark.parametrize(
