@@ -7,8 +7,8 @@ import pytest
 from ninfer_jax.kernels.linear import Matrix, QuantArray, cpu, embed, linear, numba_cpu, quantise, reference
 
 ROWS = (1, 2, 8, cpu.MAX_INT8_ROWS, cpu.MAX_INT8_ROWS + 1)
-RELATIVE_ERROR = {"f32": 1e-6, "bf16": 4e-3, "int8": 1.5e-2}
-"""Root mean square, from the rounding of activations: none, to 8 bits of mantissa, to 127 steps."""
+RELATIVE_ERROR = {"f32": 1e-6, "bf16": 4e-3, "int8": 4e-3}
+"""Root mean square, from the rounding of activations: none, or to 8 bits of mantissa."""
 
 
 def weight_of(weight_format: str, shape: tuple[int, int]) -> Matrix:
