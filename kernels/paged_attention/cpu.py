@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_DECODE_COLUMNS = 8
 """Steps up to this wide write token by token and use the block-diagonal form."""
 
-DECODE_BLOCK = 1
+DECODE_BLOCK = 2
 PREFILL_BLOCK = 4
 """Pages visited in one turn of the loop."""
 
