@@ -47,12 +47,12 @@ def run_serve(*arguments, **environ):
 class Running:
     """A serve process on a free port whose log can be read when it has ended."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, launch=command):
         self.port = free_port()
         flags = ["--port", self.port, "--max-context", 128, "--prefill-chunk", 16]
         flags += ["--max-concurrency", 2]  # the same programs everywhere: compiled once
         self.process = subprocess.Popen(
-            command(*arguments, *flags), stderr=subprocess.PIPE, text=True, cwd=ROOT
+            launch(*arguments, *flags), stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, trust_env=False)
 
