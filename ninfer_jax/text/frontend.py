@@ -127,6 +127,7 @@ class Frontend:
             raise InvalidPromptError("the model has no chat template")
         _check(conversation, self.capabilities)
         text = self._renderer.render(conversation)
+        self._check_length(self.tokenizer.least_tokens(text), "at least ")
         encoded = self._encoder.encode(text)
         self._check_length(len(encoded.token_ids))
         finder = FrontierFinder(
@@ -148,6 +149,7 @@ class Frontend:
 
     def prepare_text(self, text: str) -> Prepared:
         """A plain completion prompt, no template; with what the tokenizer puts around plain text."""
+        self._check_length(self.tokenizer.least_tokens(text), "at least ")
         ids = tuple(self.tokenizer.encode(text, add_special=True))
         if not ids:
             raise InvalidPromptError("the prompt is empty")
@@ -197,10 +199,10 @@ class Frontend:
         asked = conversation.preserve_thinking if self.capabilities.preserve_switch else None
         return self.capabilities.preserve_default if asked is None else asked
 
-    def _check_length(self, count: int) -> None:
+    def _check_length(self, count: int, qualifier: str = "") -> None:
         if count > self.max_context:
             raise ContextLengthExceededError(
-                f"the prompt has {count} tokens, the context holds {self.max_context}"
+                f"the prompt has {qualifier}{count} tokens, the context holds {self.max_context}"
             )
 
     def _check_budget(self, budget: ThinkingBudget, max_output_tokens: int, prompt_tokens: int) -> None:

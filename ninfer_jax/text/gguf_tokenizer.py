@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
+from ninfer_jax.text.piece_bytes import SPACE_MARK
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -41,7 +42,6 @@ _LLAMA3_NAMES = frozenset({"llama-bpe", "llama-v3", "llama3"})
 _NFC = frozenset({"qwen2", "deepseek-r1-qwen", "qwen35"})
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-_SPACE_MARK = "\u2581"
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -102,11 +102,11 @@ def _sentencepiece(tokens: Sequence[str], metadata: Mapping[str, Any]) -> Tokeni
     unknown = next((tokens[i] for i, kind in enumerate(types) if kind == _UNKNOWN), None)
     tokenizer = Tokenizer(_bpe(tokens, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
     has_prefix = metadata.get("add_space_prefix", True)
-    prefix = [normalizers.Prepend(_SPACE_MARK)] if has_prefix else []
-    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", _SPACE_MARK)])
+    prefix = [normalizers.Prepend(SPACE_MARK)] if has_prefix else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", SPACE_MARK)])
     strip = [decoders.Strip(" ", 1, 0)] if has_prefix else []
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+        [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return tokenizer
 

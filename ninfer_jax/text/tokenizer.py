@@ -7,7 +7,6 @@ A model's frontend resources decide which one: ``tokenizer.json``, ``gguf_tokeni
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 import sentencepiece
@@ -15,6 +14,8 @@ import tokenizers
 
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 from ninfer_jax.text.gguf_tokenizer import build_tokenizer
+from ninfer_jax.text.piece_bytes import byte_level_bytes, metaspace_bytes
+from ninfer_jax.text.token_bound import token_bound
 
 TOKENIZER_JSON = "tokenizer.json"
 GGUF_TOKENIZER = "gguf_tokenizer.json"
@@ -24,8 +25,6 @@ VISIBLE_MARKERS = frozenset(
     {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"}
 )
 """Added tokens that are output text. Some checkpoints flag them as special; the parsers need to see them."""
-
-_SPACE_MARK = "\u2581"
 
 
 class Tokenizer(Protocol):
@@ -45,6 +44,10 @@ class Tokenizer(Protocol):
         ``add_special`` adds what the checkpoint puts around plain text (often a BOS). Rendered chat
         templates spell those themselves.
         """
+        ...
+
+    def least_tokens(self, text: str) -> int:
+        """A lower bound on ``len(encode(text))`` at a fraction of its cost; 0 where none can be shown."""
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -75,7 +78,9 @@ class HFTokenizer:
             i for i, token in added.items() if token.special and token.content not in VISIBLE_MARKERS
         )
         self._vocab_size = max(tokenizer.get_vocab_size(with_added_tokens=True), 1 + max(added, default=-1))
-        decoder: dict[str, Any] = json.loads(tokenizer.to_str()).get("decoder") or {}
+        config = json.loads(tokenizer.to_str())
+        self._bound = token_bound(config)
+        decoder: dict[str, Any] = config.get("decoder") or {}
         decoders = [decoder, *decoder.get("decoders", ())]
         self._piece_bytes = _piece_decoder(decoders)
         self._strips_space = _strips_space(decoders)
@@ -100,6 +105,9 @@ class HFTokenizer:
     def encode(self, text: str, *, add_special: bool = False) -> list[int]:
         ids: list[int] = self._tokenizer.encode(_well_formed(text), add_special_tokens=add_special).ids
         return ids
+
+    def least_tokens(self, text: str) -> int:
+        return self._bound.least_tokens(_well_formed(text)) if self._bound else 0
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         hidden = self._special if skip_special else frozenset()
@@ -163,6 +171,9 @@ class SentencePieceTokenizer:
             ids += [part] if isinstance(part, int) else self._model.encode(part)
         return ids
 
+    def least_tokens(self, text: str) -> int:
+        return 0  # its normaliser may drop white space of any length
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         hidden = self._special if skip_special else frozenset()
         text = b"".join(self.token_bytes(i) for i in ids if i not in hidden).decode(errors="replace")
@@ -194,30 +205,6 @@ def load_tokenizer(resources: Mapping[str, bytes]) -> Tokenizer:
         f"the model has no tokenizer: none of {TOKENIZER_JSON}, {SENTENCEPIECE_MODEL} is there",
         field=TOKENIZER_JSON,
     )
-
-
-@cache
-def byte_alphabet() -> dict[str, int]:
-    """GPT-2's byte-level alphabet: printable character -> byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    alphabet = {chr(b): b for b in printable}
-    others = (b for b in range(256) if b not in set(printable))
-    alphabet |= {chr(256 + n): b for n, b in enumerate(others)}
-    return alphabet
-
-
-def byte_level_bytes(piece: str) -> bytes:
-    alphabet = byte_alphabet()
-    try:
-        return bytes([alphabet[c] for c in piece])
-    except KeyError:  # a piece that is not in the alphabet stands for its own text
-        return piece.encode()
-
-
-def metaspace_bytes(piece: str) -> bytes:
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes.fromhex(piece[3:5])
-    return piece.replace(_SPACE_MARK, " ").encode()
 
 
 def _piece_decoder(decoders: Sequence[Mapping[str, Any]]) -> Callable[[str], bytes]:

@@ -6,7 +6,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ninfer_jax.text.conversation import Conversation, TextPart, Tool, Turn
 from ninfer_jax.text.frontend import Frontend
-from ninfer_jax.text.tokenizer import byte_alphabet
+from ninfer_jax.text.piece_bytes import byte_alphabet
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")

@@ -14,7 +14,8 @@ import pytest
 
 from ninfer_jax.text.frontend import Frontend
 from ninfer_jax.text.gguf_tokenizer import QWEN35_PATTERN
-from ninfer_jax.text.tokenizer import HFTokenizer, byte_alphabet, load_tokenizer
+from ninfer_jax.text.piece_bytes import byte_alphabet
+from ninfer_jax.text.tokenizer import HFTokenizer, load_tokenizer
 from tests.text.conversations import ACCEPTED
 from tests.text.test_tokenizer import NASTY
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 from ninfer_jax.text.gguf_tokenizer import build_tokenizer
-from ninfer_jax.text.tokenizer import HFTokenizer, SentencePieceTokenizer, byte_alphabet, load_tokenizer
+from ninfer_jax.text.piece_bytes import byte_alphabet
+from ninfer_jax.text.tokenizer import HFTokenizer, SentencePieceTokenizer, load_tokenizer
 from tests.text.fakes import byte_tokenizer_json, resources
 
 BYTES = [char for char, _ in sorted(byte_alphabet().items(), key=lambda item: item[1])]
