@@ -69,7 +69,11 @@ class Rope:
 
 def rope_tables(rope: Rope, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """cos and sin ``[..., rotary_dim / 2]`` float32 of integer ``positions [...]``, computed once a step."""
-    angles = positions[..., None].astype(jnp.float32) * rope.inverse_frequencies()
+    return cos_and_sin(positions[..., None].astype(jnp.float32) * rope.inverse_frequencies())
+
+
+def cos_and_sin(angles: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """float32, of float32 ``angles``; the layers read them and never compute them again."""
     cos, sin = materialise(jnp.stack((jnp.cos(angles), jnp.sin(angles))))
     return cos, sin
 

@@ -15,7 +15,7 @@ from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_de
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, LayerState, ModelState, StepInputs
-from ninfer_jax.models.common import apply_rope, rms_norm, swiglu
+from ninfer_jax.models.common import apply_rope, cos_and_sin, rms_norm, swiglu
 from ninfer_jax.models.qwen3_5_config import Qwen35Config, parse_config
 from ninfer_jax.models.specs import matrix, vector
 
@@ -163,8 +163,8 @@ def abstract(config: Qwen35Config) -> Qwen35Weights:
 def rope_tables(config: Qwen35Config, positions: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
     """cos and sin ``[B, T, rotary_dim / 2]`` of 3-axis ``positions [3, B, T]``; angles are float32."""
     chosen = jnp.moveaxis(positions[config.frequency_axes()], 0, -1)
-    angles = chosen.astype(jnp.float32) * config.rope.inverse_frequencies()
-    return jnp.cos(angles).astype(dtype), jnp.sin(angles).astype(dtype)
+    cos, sin = cos_and_sin(chosen.astype(jnp.float32) * config.rope.inverse_frequencies())
+    return cos.astype(dtype), sin.astype(dtype)
 
 
 def attention(
