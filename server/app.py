@@ -18,7 +18,7 @@ from ninfer_jax.server.protocols.handler import ProtocolHandler, Sources
 from ninfer_jax.server.request_ids import request_id_of
 from ninfer_jax.server.resident import Resident
 from ninfer_jax.server.response_store import ResponseStore
-from ninfer_jax.server.routes import chat, health, metrics, models, profile, responses, stats
+from ninfer_jax.server.routes import chat, health, messages, metrics, models, profile, responses, stats
 
 NUM_WORKERS = 4
 DISCARDED_BODY_BYTES = 64 << 20
@@ -67,6 +67,7 @@ def create_app(
     models.add_routes(app, resident, options, created=int(sources.now()))
     chat.add_routes(app, handler)
     responses.add_routes(app, handler, _response_store(options))
+    messages.add_routes(app, handler)
     if monitor is not None:
         metrics.add_routes(app, monitor.metrics)
     if capture is not None:

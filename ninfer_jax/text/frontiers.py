@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ninfer_jax.errors import RequestError
 from ninfer_jax.json_values import dump_json
-from ninfer_jax.text.conversation import Conversation, TextPart, Turn
+from ninfer_jax.text.conversation import Conversation, HistoryToolCall, TextPart, Turn
 from ninfer_jax.text.rendering import ConversationRenderer
 from ninfer_jax.text.segments import EncodedText, SegmentEncoder
 from ninfer_jax.types import CacheFrontier
@@ -65,16 +65,14 @@ class FrontierFinder:
         for what, i, j in markers[-MAX_CLIENT_MARKERS:]:
             if what == "tool":
                 yield self._tools_end(i)
-                continue
-            turn = self._turns[i]
-            if what == "call":
-                cut = replace(turn, tool_calls=turn.tool_calls[: j + 1])
-                yield self._common((*self._turns[:i], cut))
+            elif what == "call":
+                yield self._common(self._with_turn(i, _other_call_after(self._turns[i], j)))
             else:
-                part = turn.parts[j]
-                words = part.text.rstrip() if isinstance(part, TextPart) else ""
-                cut = replace(turn, parts=(*turn.parts[:j], TextPart(words + _PROBE)), tool_calls=())
-                yield self._before_probe((*self._turns[:i], cut))
+                yield self._before_probe(self._with_turn(i, _probe_after(self._turns[i], j)))
+
+    def _with_turn(self, index: int, turn: Turn) -> tuple[Turn, ...]:
+        """Everything around the turn stays: templates look ahead, for the last question for instance."""
+        return (*self._turns[:index], turn, *self._turns[index + 1 :])
 
     def _tools_end(self, index: int) -> int | None:
         definition = dump_json(self._conversation.tools[index].definition)
@@ -112,6 +110,22 @@ class FrontierFinder:
             return self._renderer.render(replace(self._conversation, turns=turns), generation=False)
         except RequestError:
             return None
+
+
+def _probe_after(turn: Turn, index: int) -> Turn:
+    """The turn with a probe at the end of one part; white space there is left to the probe's side."""
+    part = turn.parts[index]
+    probed = (
+        (TextPart(part.text.rstrip() + _PROBE),) if isinstance(part, TextPart) else (part, TextPart(_PROBE))
+    )
+    return replace(turn, parts=(*turn.parts[:index], *probed, *turn.parts[index + 1 :]))
+
+
+def _other_call_after(turn: Turn, index: int) -> Turn:
+    """The same calls up to ``index``, and something else from there on."""
+    kept = turn.tool_calls[: index + 1]
+    is_last = len(kept) == len(turn.tool_calls)
+    return replace(turn, tool_calls=(*kept, HistoryToolCall(_PROBE, _PROBE, {})) if is_last else kept)
 
 
 def _through_last_query(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

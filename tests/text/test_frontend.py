@@ -217,6 +217,29 @@ def test_client_markers() -> None:
     assert markers == [CacheFrontier(1 + len("user\none"), "client_marker")]
 
 
+def test_client_markers_in_every_place() -> None:
+    """What a template shows of a turn depends on later turns, and a system turn alone renders nothing."""
+    template = (Path(__file__).parent / "data" / "hybrid.jinja").read_text()
+    front = frontend(template)
+    marked = (TextPart("terse", breakpoint=True), TextPart(" please"))
+    calls = tuple(HistoryToolCall(f"c{i}", f"f{i}", {}, breakpoint=True) for i in range(2))
+    results = [Turn("tool", (TextPart(f"r{i}", breakpoint=i == 1),), tool_call_id=f"c{i}") for i in range(2)]
+    talk = conversation(
+        Turn("system", marked),
+        turn("user", "go"),
+        Turn("assistant", (), tool_calls=calls),
+        *results,
+        turn("user", "and?"),
+    )
+    prepared = front.prepare(talk)
+    ends = [f.position for f in prepared.prompt.frontiers if f.kind == "client_marker"]
+    heads = [
+        front.tokenizer.decode(prepared.prompt.token_ids[:end], skip_special=False).rpartition("\n")[2]
+        for end in ends
+    ]
+    assert heads == ["terse", "</tool_call>", "</tool_call>", "r1"]
+
+
 @given(
     st.lists(
         st.sampled_from(["<|im_start|>", "<|im_end|>", "<think>", "a", "\n", " ", "é", "<|"]), max_size=12
