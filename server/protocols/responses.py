@@ -210,7 +210,8 @@ class ResponsesBuilder(ResponseBuilder):
         ]
 
     def _in_progress(self) -> Event:
-        return {"type": "response.in_progress", "response": response_object(self._head)}
+        response = response_object(self._head, output=self._items.items)
+        return {"type": "response.in_progress", "response": response}
 
     def _finish(self, finished: Finished) -> dict[str, Any]:
         """The terminal object, stored if it is to be. Raises UnsupportedFeatureError over capacity."""

@@ -42,6 +42,9 @@ def test_defaults_are_the_contract():
         ("log-level", "off", "off"),
         ("weights", "int8", "int8"),
         ("default-thinking-budget", "512", 512),
+        ("default-max-tokens", "100", 100),
+        ("response-store-max-records", "3", 3),
+        ("response-store-max-mib", "2", 2),
     ],
 )
 def test_a_value_comes_from_flag_or_environment_and_the_flag_wins(flag, text, value):
