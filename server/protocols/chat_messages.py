@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ninfer_jax.errors import UnsupportedFeatureError
 from ninfer_jax.json_values import JsonError, parse_json
 from ninfer_jax.server.fields import (
     JsonObject,
@@ -18,6 +17,7 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
+    unsupported,
 )
 from ninfer_jax.server.protocols.chat_content import ContentRules, parse_content
 from ninfer_jax.text.conversation import HistoryToolCall, Part, TextPart, Turn
@@ -158,7 +158,3 @@ def in_call_order(turns: list[Turn]) -> list[Turn]:
             position = {call.id: index for index, call in enumerate(turn.tool_calls)}
             ordered.append(turn)
     return ordered
-
-
-def unsupported(field: str, guarantee: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{field} is not supported: {guarantee}", field=field)

@@ -93,7 +93,7 @@ class ResponsesBuilder(ResponseBuilder):
             conversation,
             settings,
             fields.stream,
-            (*fields.ignored, *box.ignored, *ignored),
+            (*fields.ignored, *box.hints.ignored, *ignored),
             changes_semantics=parent is not None and preserve != parent.preserve_thinking,
         )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ninfer_jax.errors import InvalidRequestError, ModelNotFoundError, UnsupportedFeatureError
+from ninfer_jax.errors import InvalidRequestError, ModelNotFoundError
 from ninfer_jax.server.fields import (
     JsonObject,
     invalid,
@@ -16,7 +16,9 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
     required_string,
+    unsupported,
 )
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.protocols.sampling import SamplingFields, parse_sampling
 from ninfer_jax.server.protocols.thinking import (
@@ -105,7 +107,7 @@ def parse_fields(body: JsonObject, context: RequestContext) -> ResponseFields:
     """Raises RequestError for the first member that is wrong, unknown, or beyond this server."""
     _check_model(body, context.model_id)
     _check_names(body)
-    hints = _Hints(context.options.lenient_api)
+    hints = Hints(context.options.lenient_api)
     thinking, reasoning = _reasoning(body, context, hints)
     sampling = parse_sampling(body, context.options)
     max_output_tokens = optional_integer(body, "max_output_tokens", 0)
@@ -146,23 +148,10 @@ def parse_fields(body: JsonObject, context: RequestContext) -> ResponseFields:
 
 def check_parallel(body: JsonObject, *, num_callable: int, lenient: bool) -> tuple[str, ...]:
     """``parallel_tool_calls: false`` is a guarantee only where a call is possible."""
-    hints = _Hints(lenient)
+    hints = Hints(lenient)
     if optional_boolean(body, "parallel_tool_calls") is False and num_callable:
         hints.refuse("parallel_tool_calls", "a single call per answer cannot be enforced")
     return tuple(hints.ignored)
-
-
-class _Hints:
-    """Refuses what this server cannot do; ``--lenient-api`` drops it instead, and remembers."""
-
-    def __init__(self, lenient: bool) -> None:
-        self.lenient = lenient
-        self.ignored: list[str] = []
-
-    def refuse(self, field: str, guarantee: str) -> None:
-        if not self.lenient:
-            raise _unsupported(field, guarantee)
-        self.ignored.append(field)
 
 
 def _check_model(body: JsonObject, model_id: str) -> None:
@@ -186,11 +175,11 @@ def _check_names(body: JsonObject) -> None:
                 code="unknown_parameter",
             )
         if value is not None:
-            raise _unsupported(name, MISSING[name])
+            raise unsupported(name, MISSING[name])
 
 
 def _reasoning(
-    body: JsonObject, context: RequestContext, hints: _Hints
+    body: JsonObject, context: RequestContext, hints: Hints
 ) -> tuple[ThinkingFields, dict[str, Any]]:
     """The thinking switches, and the ``reasoning`` member of the Response. No summaries are written;
     ``auto`` leaves that open, the other values ask for one."""
@@ -216,7 +205,7 @@ def _reasoning(
     return thinking, {"effort": effort, "summary": asked.get("summary")}
 
 
-def _include(body: JsonObject, hints: _Hints) -> bool:
+def _include(body: JsonObject, hints: Hints) -> bool:
     """Whether reasoning Items carry their opaque value; results of tools that do not exist are refused."""
     seals = False
     for index, item in enumerate(optional_array(body, "include") or ()):
@@ -226,30 +215,30 @@ def _include(body: JsonObject, hints: _Hints) -> bool:
         elif item in HOSTED_RESULTS:
             hints.refuse(where, f"nothing here produces {item}")
         elif item == "message.output_text.logprobs":
-            raise _unsupported(where, "log probabilities are not returned")
+            raise unsupported(where, "log probabilities are not returned")
         else:
             raise invalid(where, "is not a value of include")
     return seals
 
 
-def _check_output_form(body: JsonObject, hints: _Hints) -> None:
+def _check_output_form(body: JsonObject, hints: Hints) -> None:
     text = optional_object(body, "text") or {}
     form = optional_object(text, "format", path="text")
     if form is not None:
         kind = required_string(form, "type", path="text.format")
         one_of(kind, ("text", "json_object", "json_schema", "grammar"), "text.format.type")
         if kind != "text":
-            raise _unsupported("text.format", f"{kind} output needs constrained decoding")
+            raise unsupported("text.format", f"{kind} output needs constrained decoding")
     verbosity = optional_string(text, "verbosity", path="text")
     if verbosity is not None and one_of(verbosity, ("low", "medium", "high"), "text.verbosity") != "medium":
         hints.refuse("text.verbosity", "the length of answers cannot be steered")
     if optional_integer(body, "top_logprobs", 0, 20):
-        raise _unsupported("top_logprobs", "log probabilities are not returned")
+        raise unsupported("top_logprobs", "log probabilities are not returned")
 
 
-def _check_execution(body: JsonObject, hints: _Hints) -> None:
+def _check_execution(body: JsonObject, hints: Hints) -> None:
     if optional_boolean(body, "background"):
-        raise _unsupported("background", "responses are generated while the client waits")
+        raise unsupported("background", "responses are generated while the client waits")
     truncation = optional_string(body, "truncation")
     if truncation is not None and one_of(truncation, ("auto", "disabled"), "truncation") == "auto":
         hints.refuse("truncation", "no Item is ever dropped; use disabled")
@@ -273,7 +262,3 @@ def _metadata(body: JsonObject) -> dict[str, str]:
         if len(value) > MAX_METADATA_VALUE:
             raise invalid(join("metadata", name), f"must have at most {MAX_METADATA_VALUE} characters")
     return dict(metadata)
-
-
-def _unsupported(field: str, guarantee: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{field} is not supported: {guarantee}", field=field)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ninfer_jax.errors import UnsupportedFeatureError
 from ninfer_jax.server.fields import (
     JsonObject,
     as_object,
@@ -20,6 +19,7 @@ from ninfer_jax.server.fields import (
     optional_array,
     optional_string,
     required_string,
+    unsupported,
 )
 from ninfer_jax.server.protocols.chat_content import vision_disabled
 from ninfer_jax.server.protocols.prompt_cache import parse_breakpoint
@@ -86,11 +86,7 @@ class ItemNormaliser:
             case None:
                 raise invalid(join(path, "type"), "is required and must be a string")
         where = join(path, "type")
-        raise UnsupportedFeatureError(
-            f"{where} {kind[:64]!r} is not supported: Items are messages, reasoning, function calls and"
-            " their outputs",
-            field=where,
-        )
+        raise unsupported(where, f"{kind[:64]!r} is no message, reasoning, function call or output of one")
 
     def _message(self, item: JsonObject, path: str) -> Item:
         role = one_of(required_string(item, "role", path=path), ROLES, join(path, "role"))
@@ -124,7 +120,7 @@ class ItemNormaliser:
             case "input_image" | "input_video" if role in ("user", "assistant", "tool"):
                 self._check_media(part, kind, path)
             case "input_image" | "input_video" | "input_file" | "input_audio":
-                raise _unsupported(
+                raise unsupported(
                     join(path, "type"), f"a {role} message cannot hold {kind} parts on this server"
                 )
             case _:
@@ -134,9 +130,9 @@ class ItemNormaliser:
         if not self.has_vision:
             raise vision_disabled(path)
         if part.get("file_id") is not None:
-            raise _unsupported(join(path, "file_id"), "there are no uploaded files; send a URL")
+            raise unsupported(join(path, "file_id"), "there are no uploaded files; send a URL")
         if optional_string(part, "detail", path=path) not in (None, "auto"):
-            raise _unsupported(join(path, "detail"), "images are always read in one resolution; use auto")
+            raise unsupported(join(path, "detail"), "images are always read in one resolution; use auto")
         required_string(part, kind.removeprefix("input_") + "_url", path=path)
 
     def _reasoning(self, item: JsonObject, path: str) -> Item:
@@ -153,7 +149,7 @@ class ItemNormaliser:
         if not parts:
             text = None if sealed is None else unseal_reasoning(sealed)
             if text is None:
-                raise _unsupported(
+                raise unsupported(
                     where,
                     "reasoning can be replayed only with its reasoning_text; a summary cannot replace it",
                 )
@@ -189,7 +185,7 @@ class ItemNormaliser:
                 at = join(where, index)
                 kind = required_string(as_object(part, at), "type", path=at)
                 if kind not in ("input_text", "input_image"):
-                    raise _unsupported(join(at, "type"), "a result holds input_text and input_image parts")
+                    raise unsupported(join(at, "type"), "a result holds input_text and input_image parts")
                 self._check_part(part, "tool", at)
         elif not isinstance(output, str):
             raise invalid(where, f"must be a string or an array of parts, not {kind_of(output)}")
@@ -221,7 +217,7 @@ class ItemNormaliser:
 
 def _check_complete(item: JsonObject, path: str) -> None:
     if optional_string(item, "status", path=path) not in (None, "completed"):
-        raise _unsupported(join(path, "status"), "only completed calls and results can be replayed")
+        raise unsupported(join(path, "status"), "only completed calls and results can be replayed")
 
 
 def _filled(item: JsonObject, name: str, path: str) -> str:
@@ -229,7 +225,3 @@ def _filled(item: JsonObject, name: str, path: str) -> str:
     if not value:
         raise invalid(join(path, name), "must not be empty")
     return value
-
-
-def _unsupported(where: str, reason: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{where} is not supported: {reason}", field=where)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ninfer_jax.errors import UnsupportedFeatureError
 from ninfer_jax.server.fields import (
@@ -17,8 +16,10 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
     required_string,
+    unsupported,
 )
 from ninfer_jax.server.protocols.chat_tools import NAME, NAME_RULE
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.text.conversation import Tool
 
 MAX_NAME = 129
@@ -28,7 +29,7 @@ NEVER_CALLED = ("web_search", "web_search_preview")
 """Hosted tools that may be declared. Under ``auto`` the model need not call a tool, and it never calls
 one that it is not shown."""
 
-_UNCONSTRAINED = "is not supported: output is not constrained, so that {} cannot be guaranteed"
+_UNCONSTRAINED = "output is not constrained, so that {} cannot be guaranteed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +54,29 @@ class FunctionName:
 class Toolbox:
     """What one request declares. ``echo`` is the ``tools`` member of its Response."""
 
+    hints: Hints
     names: dict[str, FunctionName] = field(default_factory=dict)
     tools: list[Tool] = field(default_factory=list)
     echo: list[JsonObject] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
 
 
 def parse_tools(body: JsonObject, *, lenient: bool) -> Toolbox:
     """Declared functions, in order. Raises on what would need an executor or constrained output."""
-    box = Toolbox()
+    box = Toolbox(Hints(lenient))
     for index, item in enumerate(optional_array(body, "tools") or ()):
         path = join("tools", index)
         tool = as_object(item, path)
-        kind = required_string(tool, "type", path=path)
-        match kind:
+        match required_string(tool, "type", path=path):
             case "function":
-                box.echo.append(_add_function(box, tool, None, path, lenient))
+                box.echo.append(_add_function(box, tool, None, path))
             case "namespace":
-                box.echo.append(_add_namespace(box, tool, path, lenient))
-            case _ if _is_never_called(kind) or (lenient and kind != "custom"):
-                box.ignored.append(path)
-            case _:
-                raise _no_executor(kind, path)
+                box.echo.append(_add_namespace(box, tool, path))
+            case "custom":
+                raise unsupported(join(path, "type"), "free-form tools need constrained output")
+            case kind if _is_never_called(kind):
+                box.hints.ignored.append(path)
+            case kind:
+                box.hints.refuse(join(path, "type"), f"nobody here runs {kind[:64]!r}; declare functions")
     return box
 
 
@@ -83,7 +85,7 @@ def _is_never_called(kind: str) -> bool:
     return kind in NEVER_CALLED or kind.startswith(tuple(f"{name}_2" for name in NEVER_CALLED))
 
 
-def _add_namespace(box: Toolbox, group: JsonObject, path: str, lenient: bool) -> JsonObject:
+def _add_namespace(box: Toolbox, group: JsonObject, path: str) -> JsonObject:
     name = required_string(group, "name", path=path)
     if not NAME.fullmatch(name):
         raise invalid(join(path, "name"), NAME_RULE)
@@ -92,23 +94,20 @@ def _add_namespace(box: Toolbox, group: JsonObject, path: str, lenient: bool) ->
     for index, item in enumerate(optional_array(group, "tools", path=path) or ()):
         where = join(join(path, "tools"), index)
         tool = as_object(item, where)
-        kind = required_string(tool, "type", path=where)
-        if kind != "function":
-            raise _no_executor(kind, where)
-        members.append(_add_function(box, tool, group, where, lenient))
+        if required_string(tool, "type", path=where) != "function":
+            raise unsupported(join(where, "type"), "a namespace holds functions")
+        members.append(_add_function(box, tool, group, where))
     return {"type": "namespace", "name": name, "description": description or "", "tools": members}
 
 
-def _add_function(
-    box: Toolbox, tool: JsonObject, group: JsonObject | None, path: str, lenient: bool
-) -> JsonObject:
+def _add_function(box: Toolbox, tool: JsonObject, group: JsonObject | None, path: str) -> JsonObject:
     """Declare one function; returns it as the Response shows it."""
     name = required_string(tool, "name", path=path)
     if not NAME.fullmatch(name):
         raise invalid(join(path, "name"), NAME_RULE)
     description = optional_string(tool, "description", path=path)
     parameters = optional_object(tool, "parameters", path=path)
-    _check_guarantees(box, tool, path, lenient)
+    _check_guarantees(box.hints, tool, path)
     function = FunctionName(name, None if group is None else group["name"])
     if function.internal in box.names:
         raise invalid(join(path, "name"), f"declares {function.internal!r} twice")
@@ -131,22 +130,16 @@ def _add_function(
     }
 
 
-def _check_guarantees(box: Toolbox, tool: JsonObject, path: str, lenient: bool) -> None:
-    def refuse(name: str, problem: str) -> None:
-        where = join(path, name)
-        if not lenient:
-            raise UnsupportedFeatureError(f"{where} {problem}", field=where)
-        box.ignored.append(where)
-
+def _check_guarantees(hints: Hints, tool: JsonObject, path: str) -> None:
     if optional_boolean(tool, "strict", path=path):
-        refuse("strict", _UNCONSTRAINED.format("a schema"))
+        hints.refuse(join(path, "strict"), _UNCONSTRAINED.format("a schema"))
     if optional_boolean(tool, "defer_loading", path=path):
-        refuse("defer_loading", "is not supported: every tool is shown to the model at once")
+        hints.refuse(join(path, "defer_loading"), "every tool is shown to the model at once")
     if optional_object(tool, "output_schema", path=path) is not None:
-        refuse("output_schema", "is not supported: results are passed on unchecked")
+        hints.refuse(join(path, "output_schema"), "results are passed on unchecked")
     callers = optional_array(tool, "allowed_callers", path=path)
     if callers is not None and "direct" not in callers:
-        refuse("allowed_callers", "is not supported without direct: only the model itself calls tools")
+        hints.refuse(join(path, "allowed_callers"), "only the model itself calls tools; allow direct")
 
 
 def parse_tool_choice(body: JsonObject, names: Mapping[str, FunctionName]) -> frozenset[str]:
@@ -167,7 +160,7 @@ def parse_tool_choice(body: JsonObject, names: Mapping[str, FunctionName]) -> fr
     if kind == "function":
         _chosen(choice, names, "tool_choice")
         raise _forced("tool_choice")
-    raise UnsupportedFeatureError(f"tool_choice of type {kind[:64]!r} is not supported", field="tool_choice")
+    raise unsupported("tool_choice", f"it cannot be of type {kind[:64]!r}")
 
 
 def _allowed(choice: JsonObject, names: Mapping[str, FunctionName]) -> frozenset[str]:
@@ -178,9 +171,7 @@ def _allowed(choice: JsonObject, names: Mapping[str, FunctionName]) -> frozenset
         where = join("tool_choice.tools", index)
         tool = as_object(item, where)
         if required_string(tool, "type", path=where) != "function":
-            raise UnsupportedFeatureError(
-                f"{where}.type is not supported: only functions can be chosen", field=join(where, "type")
-            )
+            raise unsupported(join(where, "type"), "only functions can be chosen")
         allowed.add(_chosen(tool, names, where))
     if mode == "required":
         raise _forced("tool_choice.mode")
@@ -196,11 +187,4 @@ def _chosen(item: JsonObject, names: Mapping[str, FunctionName], path: str) -> s
 
 
 def _forced(path: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{path} {_UNCONSTRAINED.format('a call')}; use auto or none", field=path)
-
-
-def _no_executor(kind: Any, path: str) -> UnsupportedFeatureError:
-    where = join(path, "type")
-    return UnsupportedFeatureError(
-        f"{where} {kind[:64]!r} is not supported: only functions have an executor, the client", field=where
-    )
+    return unsupported(path, f"{_UNCONSTRAINED.format('a call')}; use auto or none")

@@ -7,7 +7,7 @@ import orjson
 from sanic import HTTPResponse, Request
 
 from ninfer_jax.errors import UnsupportedFeatureError
-from ninfer_jax.server.fields import invalid, one_of
+from ninfer_jax.server.fields import invalid, one_of, unsupported
 from ninfer_jax.server.http import App, json_response
 from ninfer_jax.server.protocols.handler import ProtocolHandler
 from ninfer_jax.server.protocols.request import RequestContext
@@ -36,7 +36,7 @@ def add_routes(app: App, handler: ProtocolHandler, store: ResponseStore) -> None
         body = store.get(response_id).body
         for name in ("stream", "starting_after"):
             if _given(request, name).lower() not in _FALSE:
-                raise _unsupported(name, "a finished stream is not played again")
+                raise unsupported(name, "a finished stream is not played again")
         _refuse_include(request)
         return HTTPResponse(body, content_type="application/json")
 
@@ -74,7 +74,7 @@ def page_of(items: list[dict[str, Any]], request: Request) -> dict[str, Any]:
     order = one_of(_given(request, "order") or "desc", ("asc", "desc"), "order")
     limit = _limit(_given(request, "limit"))
     if _given(request, "before"):
-        raise _unsupported("before", "pages go forward; use after")
+        raise unsupported("before", "pages go forward; use after")
     ordered = items if order == "asc" else items[::-1]
     after = _given(request, "after")
     start = 0
@@ -103,13 +103,9 @@ def _limit(text: str) -> int:
 
 def _refuse_include(request: Request) -> None:
     if any(_given(request, name) for name in ("include", "include[]")):
-        raise _unsupported("include", "a stored response is returned as it is")
+        raise unsupported("include", "a stored response is returned as it is")
 
 
 def _given(request: Request, name: str) -> str:
     value = request.args.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _unsupported(field: str, reason: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{field} is not supported: {reason}", field=field)
