@@ -77,8 +77,7 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -
             f"    a{number} = carray(as_pointer(word(b{number}, 3)), ({dims}), np.{np.dtype(buffer.dtype)})",
         ]
     arrays = ", ".join(f"a{number}" for number in range(len(buffers)))
-    take_tasks = [
-        "    while claimed >= 0:",
+    run_and_claim = [
         f"        run(claimed, {arrays})",
         "        fetch_add(job + 8 * DONE, 1)",
         "        claimed = claim(job)",
@@ -96,17 +95,17 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -
         "        return 0",
         f"    call_helpers(places(), frame, job, total, {schedule})",
         "    claimed = claim(job)",
-        *take_tasks,
+        "    while claimed >= 0:",
+        *run_and_claim,
         "    close_job(job, total)",
         "    return 0",
         "",
         "def helper(job):",
         "    claimed = claim(job)",
-        "    if claimed < 0:",
-        "        return 0",
-        "    frame = word(job, FRAME)",
-        *views,
-        *take_tasks,
+        "    while claimed >= 0:",
+        "        frame = word(job, FRAME)",  # of the job that was claimed: the last one may have ended
+        *(f"    {view}" for view in views),
+        *run_and_claim,
         "    return 0",
     ]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import Buffer, ffi, is_available, register
 
 
 @numba.njit
@@ -56,3 +56,25 @@ def test_calls_may_overlap() -> None:
 
     with ThreadPoolExecutor(12) as pool:
         assert all(pool.map(many, inputs))
+
+
+def test_a_helper_takes_its_arrays_from_the_call_that_it_claimed() -> None:
+    """Between a helper's tasks one call may end and another take its place. The helper's text, run in
+    Python with a machine that hands out task 3 of one call and then task 0 of the next."""
+    source = ffi._handler_source([("args", 0, Buffer(np.float32, 1))], 0)
+    claims, frames = iter([3, 0, -1]), iter(["first call", "second call"])
+    ran: list[tuple[int, str]] = []
+    scope = {
+        "np": np,
+        "DONE": 2,
+        "FRAME": "frame",
+        "claim": lambda job: next(claims),
+        "fetch_add": lambda address, amount: None,
+        "word": lambda address, index: next(frames) if index == "frame" else address,
+        "as_pointer": lambda address: address,
+        "carray": lambda pointer, shape, dtype: pointer,
+        "run": lambda task, array: ran.append((task, array)),
+    }
+    exec(source, scope)
+    scope["helper"](0)
+    assert ran == [(3, "first call"), (0, "second call")]
