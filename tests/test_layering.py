@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 LAYERS = {
-    "errors": 0, "types": 0, "config": 0, "json_values": 0,
+    "errors": 0, "types": 0, "config": 0, "json_values": 0, "cache_home": 0,
     "kernels": 1,
     "models": 2,
     "artifact": 3, "cache": 3, "text": 3, "media": 3,
@@ -14,7 +14,18 @@ LAYERS = {
     "server": 5,
     "cli": 6,
 }  # fmt: skip
-NO_JAX = {"errors", "types", "config", "json_values", "cache", "text", "media", "observe", "server"}
+NO_JAX = {
+    "errors",
+    "types",
+    "config",
+    "json_values",
+    "cache_home",
+    "cache",
+    "text",
+    "media",
+    "observe",
+    "server",
+}
 JAX = {"jax", "jaxlib", "flax", "orbax", "jax_triton"}
 
 

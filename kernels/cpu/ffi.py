@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ninfer_jax.cache_home import cache_home
+
 API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
 
@@ -114,12 +116,8 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -
 def _source_file(name: str, source: str, kernel: Callable[..., Any]) -> Path:
     """Where a handler's text lies, so that Numba keeps its machine code beside it. The name holds a digest
     of everything that the code is made from, since Numba looks at no other file."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base, "ninfer-jax", "numba")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = Path(tempfile.mkdtemp(prefix="ninfer-jax-numba-"))
+    folder = cache_home() / "numba"
+    folder.mkdir(exist_ok=True)
     files = [*sorted(Path(__file__).parent.glob("*.py")), Path(kernel.__code__.co_filename)]
     parts = [source.encode(), *(file.read_bytes() for file in files)]
     path = folder / f"{name}_{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.py"
@@ -147,7 +145,7 @@ def register(
     ``run(task, *operands, *results)`` does one; both are njit functions, arrays are C-contiguous views.
     Tasks of a call run at the same time on different threads, each exactly once. Buffers must have the
     stated dtype and rank at each call; whoever builds the ``ffi_call`` checks that. Registering a name
-    again does nothing. The machine code is kept under ``$XDG_CACHE_HOME/ninfer-jax/numba``.
+    again does nothing. The machine code is kept under ``numba`` in :func:`cache_home`.
     """
     if name in _registered:
         return

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
+from ninfer_jax.cache_home import cache_home
 from ninfer_jax.cli import bench_report
 from ninfer_jax.cli.bench_engine import open_engine
 from ninfer_jax.cli.bench_http import HttpTarget
@@ -23,7 +24,6 @@ from ninfer_jax.cli.bench_stall import stall
 from ninfer_jax.cli.bench_sweep import sweep
 from ninfer_jax.cli.bench_target import Target
 from ninfer_jax.cli.bench_worker import WorkerTarget
-from ninfer_jax.cli.environment import cache_home
 from ninfer_jax.config import EngineConfig, WeightFormat
 from ninfer_jax.errors import ConfigError
 
@@ -220,7 +220,7 @@ def _q8_0(path: Path) -> Path:
         raise ConfigError(f"--against llama.cpp needs a .gguf model, not {path}", field="--against")
     stat = path.stat()
     key = hashlib.sha256(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
-    target = cache_home(os.environ) / "bench" / f"{path.stem}-{key}.Q8_0.gguf"
+    target = cache_home() / "bench" / f"{path.stem}-{key}.Q8_0.gguf"
     if not target.exists():
         _progress(f"writing {target}")
         requantise_q8_0(path, target)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from ninfer_jax.cache_home import cache_home
 from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
@@ -46,9 +47,8 @@ class CompiledPrograms:
 
 def enable_compilation_cache() -> Path:
     """Keep every compiled program on disk: in the directory that jax was told (its option, or
-    ``$JAX_COMPILATION_CACHE_DIR``), else ``$XDG_CACHE_HOME/ninfer-jax/xla``. Returns the directory."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    directory = Path(getattr(jax.config, CACHE_DIRECTORY) or Path(base) / "ninfer-jax" / "xla")
+    ``$JAX_COMPILATION_CACHE_DIR``), else ``xla`` in :func:`cache_home`. Returns the directory."""
+    directory = Path(getattr(jax.config, CACHE_DIRECTORY) or cache_home() / "xla")
     directory.mkdir(parents=True, exist_ok=True)
     for name, value in CACHE_SETTINGS.items():
         jax.config.update(name, str(directory) if value is None else value)  # type: ignore[no-untyped-call]
