@@ -52,6 +52,8 @@ class StoredResponse:
     step: Step
     session_key: str
     preserve_thinking: bool
+    output_ids: tuple[str, ...] = ()
+    """Of the Items it produced, by which later requests may refer to them."""
 
 
 class ResponseStore:
@@ -60,6 +62,7 @@ class ResponseStore:
     def __init__(self, *, max_records: int, max_bytes: int) -> None:
         self.max_records, self.max_bytes = max_records, max_bytes
         self._records: OrderedDict[str, StoredResponse] = OrderedDict()
+        self._producers: dict[str, str] = {}
         self._num_bytes = 0
         self._lock = threading.Lock()
 
@@ -89,6 +92,7 @@ class ResponseStore:
         with self._lock:
             assert record.id not in self._records, "ids are fresh"
             self._records[record.id] = record
+            self._producers.update(dict.fromkeys(record.output_ids, record.id))
             self._num_bytes += len(record.body)
             self._hold(record.step)
             while len(self._records) > self.max_records or self._num_bytes > self.max_bytes:
@@ -100,6 +104,15 @@ class ResponseStore:
         with self._lock:
             if response_id not in self._records:
                 raise _not_found(response_id)
+            self._records.move_to_end(response_id)
+            return self._records[response_id]
+
+    def producer_of(self, item_id: str) -> StoredResponse | None:
+        """The retained Response whose output holds this Item, now the latest used."""
+        with self._lock:
+            response_id = self._producers.get(item_id)
+            if response_id is None:
+                return None
             self._records.move_to_end(response_id)
             return self._records[response_id]
 
@@ -122,6 +135,8 @@ class ResponseStore:
 
     def _let_go(self, record: StoredResponse) -> None:
         self._num_bytes -= len(record.body)
+        for item_id in record.output_ids:
+            del self._producers[item_id]
         step: Step | None = record.step
         while step is not None:
             step.holders -= 1

@@ -68,9 +68,9 @@ class ResponsesBuilder(ResponseBuilder):
         implicit = parse_cache_options(body)
         parent = self._parent(fields)
         history, known_ids = self._restore(parent)
-        new_items = ItemNormaliser(context.new_id, context.info.has_vision, known_ids).normalise(
-            body.get("input")
-        )
+        find_stored = _StoredOutput(self._store).find
+        normaliser = ItemNormaliser(context.new_id, find_stored, context.info.has_vision, known_ids)
+        new_items = normaliser.normalise(body.get("input"))
         turns = _all_turns(history, new_items, fields.instructions)
         preserve = self._preserve(fields, parent)
         kept = self._continue(fields, parent, new_items, preserve)
@@ -219,15 +219,39 @@ class ResponsesBuilder(ResponseBuilder):
         kept = self._continuation
         assert kept is not None, "prepared before it is finished"
         if kept.store:
-            step = Step(kept.parent, kept.input_items, to_json(self._items.items))
-            body = to_json(response)
-            self._store.put(StoredResponse(self._id, body, step, kept.session_key, kept.preserve_thinking))
+            items = self._items.items
+            record = StoredResponse(
+                id=self._id,
+                body=to_json(response),
+                step=Step(kept.parent, kept.input_items, to_json(items)),
+                session_key=kept.session_key,
+                preserve_thinking=kept.preserve_thinking,
+                output_ids=tuple(item["id"] for item in items),
+            )
+            self._store.put(record)
         return response
 
     def _frame(self, event: Event) -> Frame:
         number = self._sequence_number
         self._sequence_number += 1
         return Frame({"type": event["type"], "sequence_number": number, **event}, event["type"])
+
+
+class _StoredOutput:
+    """Looks Items up by their ids; reads the output of a Response once."""
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+        self._read: dict[str, dict[str, Item]] = {}
+
+    def find(self, item_id: str) -> Item | None:
+        producer = self._store.producer_of(item_id)
+        if producer is None:
+            return None
+        if producer.id not in self._read:
+            items = orjson.loads(producer.step.output_items)
+            self._read[producer.id] = {item["id"]: item for item in items}
+        return self._read[producer.id][item_id]
 
 
 def _stored_items(parent: StoredResponse | None) -> Iterator[list[Item]]:

@@ -52,9 +52,11 @@ def unseal_reasoning(sealed: str) -> str | None:
 
 @dataclass(slots=True)
 class ItemNormaliser:
-    """Normalises one request's input. ``known_ids`` are those of the history it continues."""
+    """Normalises one request's input. ``known_ids`` are those of the history it continues,
+    ``find_stored`` gives an Item that a stored Response produced."""
 
     new_id: Callable[[str], str]
+    find_stored: Callable[[str], Item | None]
     has_vision: bool
     known_ids: set[str] = field(default_factory=set)
 
@@ -83,10 +85,25 @@ class ItemNormaliser:
                 return self._call(item, path)
             case "function_call_output":
                 return self._output(item, path)
+            case "item_reference":
+                return self._referenced(item, path)
+            case None if set(item) == {"id"}:
+                return self._referenced(item, path)
             case None:
                 raise invalid(join(path, "type"), "is required and must be a string")
         where = join(path, "type")
         raise unsupported(where, f"{kind[:64]!r} is no message, reasoning, function call or output of one")
+
+    def _referenced(self, item: JsonObject, path: str) -> Item:
+        """The Item itself, under its own id."""
+        item_id = _filled(item, "id", path)
+        found = self.find_stored(item_id)
+        if found is None:
+            raise invalid(
+                join(path, "id"), f"{item_id[:100]!r} is no Item of a stored response", code="item_not_found"
+            )
+        self._id(found, found["type"], path)
+        return found
 
     def _message(self, item: JsonObject, path: str) -> Item:
         role = one_of(required_string(item, "role", path=path), ROLES, join(path, "role"))

@@ -174,10 +174,34 @@ def test_the_output_of_a_response_can_be_sent_back(start):
     assert [item["id"] for item in items[1:3]] == [item["id"] for item in first["output"]]
 
 
+def test_items_of_stored_responses_may_be_referred_to(start):
+    engine = engine_for("Hm.</think>\n\nYes.")
+    server = start(engine, hybrid())
+    first = create(server)
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    second = create(server, input=[user("hi"), *references, user("on")])
+    create(server, input=[user("hi"), *({"id": each["id"]} for each in references), user("on")])
+    create(server, input=[user("hi"), *first["output"], user("on")])
+    assert prompt_text(engine, 1) == prompt_text(engine, 2) == prompt_text(engine, 3)
+    listed = server.http.get(f"/v1/responses/{second['id']}/input_items?order=asc").json()["data"]
+    assert listed[1:3] == first["output"]
+    twice = refused(server, input=[user(), references[0], references[0]])
+    assert (twice["code"], twice["param"]) == ("duplicate_item_id", "input[2].id")
+    again = refused(server, input=[user(), references[0]], previous_response_id=first["id"])
+    assert again["code"] == "duplicate_item_id"
+    server.http.delete(f"/v1/responses/{first['id']}")
+    for lost in (references[0], {"id": "msg_nowhere"}):
+        error = refused(server, input=[user(), lost])
+        assert (error["code"], error["param"]) == ("item_not_found", "input[1].id")
+
+
 BAD_FORM = [
     ([5], "input[0]"),
     ([{}], "input[0].type"),
     ([{"type": 5}], "input[0].type"),
+    ([{"type": "item_reference"}], "input[0].id"),
+    ([{"type": "item_reference", "id": ""}], "input[0].id"),
+    ([{"id": None}], "input[0].id"),
     ([message("robot")], "input[0].role"),
     ([{"type": "message", "content": "x"}], "input[0].role"),
     ([{"role": "user"}], "input[0].content"),
@@ -230,7 +254,6 @@ def test_malformed_items_name_their_member(server, items, field):
 
 UNSUPPORTED = [
     ([{"type": "web_search_call", "id": "ws"}], "input[0].type"),
-    ([{"type": "item_reference", "id": "msg_1"}], "input[0].type"),
     ([{"type": "custom_tool_call_output", "call_id": "c", "output": "x"}], "input[0].type"),
     ([{"type": "compaction", "encrypted_content": "x"}], "input[0].type"),
     ([user([{"type": "input_file", "file_id": "f"}])], "input[0].content[0].type"),

@@ -11,7 +11,8 @@ from ninfer_jax.server.response_store import ResponseStore, Step, StoredResponse
 
 def record(name, parent=None, size=10, body=5):
     step = Step(parent, b"i" * size, b"o" * size)
-    return StoredResponse(name, b"b" * body, step, "key", preserve_thinking=False)
+    ids = (f"{name}-item",)
+    return StoredResponse(name, b"b" * body, step, "key", preserve_thinking=False, output_ids=ids)
 
 
 def reachable_bytes(store, records):
@@ -79,6 +80,18 @@ def test_the_least_recently_used_goes_first():
     assert store.num_records == 2
 
 
+def test_items_are_found_while_their_response_is_kept():
+    store = ResponseStore(max_records=2, max_bytes=10_000)
+    store.put(record("a"))
+    store.put(record("b"))
+    assert store.producer_of("a-item").id == "a"
+    store.put(record("c"))
+    assert store.producer_of("b-item") is None, "asking for a made it the latest used"
+    store.delete("a")
+    assert store.producer_of("a-item") is None
+    assert store.producer_of("c-item").id == "c"
+
+
 def test_bytes_make_room_too():
     store = ResponseStore(max_records=10, max_bytes=60)
     for name in "abc":
@@ -135,6 +148,7 @@ def test_eight_writers_with_random_deletes_keep_exact_bytes():
     assert not errors
     assert len(everything) == 8 * 150
     for name in deleted:
+        assert store.producer_of(f"{name}-item") is None
         with pytest.raises(ResponseNotFoundError):
             store.get(name)
     assert 0 < store.num_records <= 60
