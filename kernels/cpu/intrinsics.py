@@ -93,6 +93,22 @@ def set_word(address: int, index: int, value: int) -> None:
 
 
 @intrinsic
+def prefetch(typing: Any, address: Any) -> Any:
+    """Ask for the cache line at ``address``, which need not exist."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        name = "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.inttoptr(args[0], byte), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@intrinsic
 def bfloat16_to_float(typing: Any, bits: Any) -> Any:
     """A bfloat16, held as uint16, widened to float32."""
 

@@ -19,6 +19,9 @@ from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 TILE = 32
 """Outputs of one task: their weights stay in cache while every row passes."""
 
+AHEAD = 16384
+"""Bytes between what is multiplied and what is fetched: hardware prefetchers stop at a page's end."""
+
 ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
 """Weight formats, and what Numba sees of them."""
 
@@ -28,7 +31,7 @@ def _kernel(element: str) -> tuple[Any, Any]:
     """(count, run) for weights of one format."""
     import numba
 
-    from ninfer_jax.kernels.cpu.intrinsics import bfloat16_to_float
+    from ninfer_jax.kernels.cpu.intrinsics import bfloat16_to_float, prefetch
 
     zero = np.float32(0)
     widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
@@ -45,6 +48,10 @@ def _kernel(element: str) -> tuple[Any, Any]:
             r1, r2, r3 = min(r0 + 1, rows - 1), min(r0 + 2, rows - 1), min(r0 + 3, rows - 1)
             for o0 in range(low, high, 2):
                 o1 = min(o0 + 1, high - 1)
+                if r0 == 0:
+                    ahead = weight[o0].ctypes.data + AHEAD
+                    for line in range(0, 2 * inputs * weight.itemsize, 64):
+                        prefetch(ahead + line)
                 a00 = a01 = a02 = a03 = a10 = a11 = a12 = a13 = zero
                 for i in range(inputs):
                     w0, w1 = widen(weight[o0, i]), widen(weight[o1, i])
