@@ -17,6 +17,7 @@ from rich.table import Table
 from ninfer_jax.cache_home import cache_home
 from ninfer_jax.cli import bench_report
 from ninfer_jax.cli.bench_engine import open_engine
+from ninfer_jax.cli.bench_host import host
 from ninfer_jax.cli.bench_http import HttpTarget
 from ninfer_jax.cli.bench_measures import Experiment, Metric, Results, experiments, measure
 from ninfer_jax.cli.bench_server import ServerProcess
@@ -84,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure the gaps of running streams while a long prompt prefills instead",
     )
+    parser.add_argument(
+        "--host",
+        action="store_true",
+        help="measure what the host adds to a decode round, alone and under HTTP streams, instead",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,6 +100,9 @@ def run(args: argparse.Namespace) -> int:
         tables, record = sweep(_model(args), args.weights, args.repeats, _progress)
     elif args.stall:
         tables, record = stall(_model(args), args.weights, args.repeats, _progress)
+    elif args.host:
+        path, config = _model(args), engine_config(args.weights)
+        tables, record = host(path, config, _server_flags(path, config), args.repeats, _progress)
     else:
         tables, record = _compare(args, chosen)
     bench_report.print_report(tables, record)
