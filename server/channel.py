@@ -9,7 +9,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from ninfer_jax.types import Delta, Event, Failed, Finished, Output, PrefillProgress, TextDelta, ToolCallDelta
+from ninfer_jax.text.deltas import merge
+from ninfer_jax.types import Delta, Event, Failed, Finished, Output, PrefillProgress
 
 
 @dataclass(slots=True)
@@ -91,30 +92,3 @@ class EventChannel:
                     await self._ready.wait()
             except TimeoutError:
                 return None
-
-
-def merge(deltas: list[Delta]) -> tuple[Delta, ...]:
-    """Join neighbouring pieces of the same text channel or of the same tool call."""
-    merged: list[list[Delta]] = []
-    for delta in deltas:
-        if merged and _same_place(merged[-1][0], delta):
-            merged[-1].append(delta)
-        else:
-            merged.append([delta])
-    return tuple(_join(run) for run in merged)
-
-
-def _same_place(first: Delta, later: Delta) -> bool:
-    if isinstance(first, TextDelta):
-        return isinstance(later, TextDelta) and first.channel == later.channel
-    return isinstance(later, ToolCallDelta) and first.index == later.index
-
-
-def _join(run: list[Delta]) -> Delta:
-    first = run[0]
-    if len(run) == 1:
-        return first
-    if isinstance(first, TextDelta):
-        return TextDelta(first.channel, "".join(d.text for d in run if isinstance(d, TextDelta)))
-    pieces = [d.arguments for d in run if isinstance(d, ToolCallDelta)]
-    return ToolCallDelta(first.index, first.name, "".join(pieces))

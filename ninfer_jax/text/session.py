@@ -7,14 +7,14 @@ tool calls, which never ends a request, has state of its own and is fed at ``com
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
+from ninfer_jax.text.deltas import merge
 from ninfer_jax.text.detokenizer import decode_step
 from ninfer_jax.text.output_parser import ChannelParser, ToolParsing, start_state
 from ninfer_jax.text.reasoning import Mode, Segment, SplitState, split_finish, split_step
 from ninfer_jax.text.stop import State, StopMatcher
-from ninfer_jax.types import Channel, Delta, FinishReason, OutputSummary, Preview, TextDelta
+from ninfer_jax.types import Channel, Delta, FinishReason, OutputSummary, Preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class TextOutputSession:
             state = state._replace(forced_left=self._num_close_ids)
         self._state = state
         self._ahead = []
-        return _merged(deltas)
+        return merge(deltas)
 
     def finish(self, reason: FinishReason) -> tuple[Delta, ...]:
         state = self._state
@@ -125,7 +125,7 @@ class TextOutputSession:
                 segments += [Segment(state.channel, held)] if held else []
         self._state = state
         deltas = [d for channel, text in segments for d in self._channels.feed(channel, text)]
-        return _merged([*deltas, *self._channels.finish()])
+        return merge([*deltas, *self._channels.finish()])
 
     def summary(self) -> OutputSummary:
         parse = self._channels.diagnostics
@@ -205,20 +205,3 @@ class TextOutputSession:
         held = self._stops.held(state.stop)
         before = [Segment(state.channel, held)] if held else []
         return state._replace(channel=segments[-1].channel, stop=self._stops.start), [*before, *segments]
-
-
-def _merged(deltas: Sequence[Delta]) -> tuple[Delta, ...]:
-    """Neighbouring text of one channel as one delta: a round of many tokens is one piece of text."""
-    if len(deltas) < 2:
-        return tuple(deltas)
-    merged: list[Delta] = []
-    for channel, group in groupby(deltas, key=_channel):
-        if channel is None:
-            merged.extend(group)
-        else:
-            merged.append(TextDelta(channel, "".join(d.text for d in group if isinstance(d, TextDelta))))
-    return tuple(merged)
-
-
-def _channel(delta: Delta) -> Channel | None:
-    return delta.channel if isinstance(delta, TextDelta) else None

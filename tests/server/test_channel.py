@@ -4,14 +4,13 @@ import asyncio
 import threading
 
 from ninfer_jax.errors import EngineError
-from ninfer_jax.server.channel import EventChannel, merge
+from ninfer_jax.server.channel import EventChannel
 from ninfer_jax.types import (
     Admitted,
     Failed,
     Output,
     PrefillProgress,
     TextDelta,
-    ToolCallDelta,
 )
 
 
@@ -77,23 +76,6 @@ async def test_a_reader_that_is_cancelled_loses_nothing():
     assert await channel.get(0.0) is None
     channel.put(output(1))
     assert await channel.get(0.5) == output(1)
-
-
-def test_merge_joins_neighbours_of_one_place_only():
-    deltas = [
-        TextDelta("reasoning", "a"),
-        TextDelta("reasoning", "b"),
-        TextDelta("content", "c"),
-        ToolCallDelta(0, "f", "{"),
-        ToolCallDelta(0, None, "}"),
-        ToolCallDelta(1, "g", "{}"),
-    ]
-    assert merge(deltas) == (
-        TextDelta("reasoning", "ab"),
-        TextDelta("content", "c"),
-        ToolCallDelta(0, "f", "{}"),
-        ToolCallDelta(1, "g", "{}"),
-    )
 
 
 def test_a_closed_loop_is_not_an_error():
