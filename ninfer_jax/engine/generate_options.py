@@ -45,7 +45,6 @@ class Resolved:
     sampling: SamplingParams
     max_tokens: int
     stop: tuple[str, ...]
-    enable_thinking: bool | None
 
 
 def resolve(options: Options, defaults: SamplingParams, top_k_cap: int) -> Resolved:
@@ -67,7 +66,6 @@ def resolve(options: Options, defaults: SamplingParams, top_k_cap: int) -> Resol
         sampling=replace(defaults, top_k=top_k, seed=seed % 2**64, **floats),
         max_tokens=_integer(asked, "max_tokens", 0, UNLIMITED, default=UNLIMITED),
         stop=_stop(asked.get("stop", ())),
-        enable_thinking=options.get("enable_thinking"),
     )
 
 

@@ -20,6 +20,8 @@ def conversation_of(
         raise InvalidRequestError("messages must be a list of objects", field="messages")
     if not messages:
         raise InvalidRequestError("messages must not be empty", field="messages")
+    if enable_thinking is not None and not isinstance(enable_thinking, bool):
+        raise InvalidRequestError("enable_thinking must be true or false", field="enable_thinking")
     turns = tuple(_turn(message, f"messages[{index}]") for index, message in enumerate(messages))
     return Conversation(turns, enable_thinking=enable_thinking)
 

@@ -167,6 +167,7 @@ def test_a_callback_that_raises_fails_its_own_request(engine, expected):
         ([{"role": "user", "content": 5}], {}, "messages[0].content"),
         ([{"role": "user", "content": [{"type": "image"}]}], {}, "messages[0].content"),
         ([{"role": "user", "content": "x", "name": "y"}], {}, "messages[0].name"),
+        ([{"role": "user", "content": "x"}], {"enable_thinking": "yes"}, "enable_thinking"),
         ({"role": "user"}, {}, "prompt"),
         (5, {}, "prompt"),
     ],
