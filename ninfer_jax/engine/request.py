@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ninfer_jax.cache import ReusePath, pages_for
+from ninfer_jax.cache import KVCache, ReusePath
 from ninfer_jax.engine.accounting import Exposure
 from ninfer_jax.engine.admission import Entitlement
 from ninfer_jax.errors import EngineError, NinferError
@@ -176,8 +176,7 @@ class EngineRequest:
 
 def claim_for(prompt_length: int, effective: int) -> Entitlement:
     """A request's full entitlement in every dimension."""
-    written = prompt_length + max(effective, 1) - 1
-    return Entitlement(lanes=1, main_pages=pages_for(written), state_slots=1)
+    return Entitlement(lanes=1, main_pages=KVCache.entitlement(prompt_length, effective), state_slots=1)
 
 
 def local_failure(error: Exception, what: str) -> NinferError:
