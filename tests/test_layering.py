@@ -14,12 +14,7 @@ LAYERS = {
     "server": 5,
     "cli": 6,
 }  # fmt: skip
-NO_JAX = {
-    "errors",
-    "types",
-    "config",
-    "json_values",
-    "cache_home",
+NO_JAX = {part for part, layer in LAYERS.items() if layer == 0} | {
     "cache",
     "text",
     "media",

@@ -22,7 +22,6 @@ class TemplateCapabilities:
     tool_dialect: ToolDialect
     thinking: bool
     """The model writes ``<think>`` blocks."""
-    thinking_switch: bool
     preserve_switch: bool
     preserve_default: bool
     """Whether reasoning of closed turns stays when nobody says."""
@@ -31,7 +30,6 @@ class TemplateCapabilities:
     default_effort: str | None
     later_system: bool
     """The template itself shows system turns after the first message."""
-    images: bool
     turn_end: str | None
     """The token text that ends a turn, for templates in the ChatML family."""
 
@@ -46,13 +44,11 @@ def detect_capabilities(template: ChatTemplate) -> TemplateCapabilities:
         tools="tools" in variables and dialect is not None,
         tool_dialect=dialect or "qwen_xml",
         thinking="</think>" in source,
-        thinking_switch="enable_thinking" in variables,
         preserve_switch="preserve_thinking" in variables,
         preserve_default=_keeps_old_reasoning(template),
         efforts=efforts,
         default_effort=default_effort,
         later_system=_shows_later_system(template),
-        images="image" in source and "_pad|>" in source,
         turn_end="<|im_end|>" if "<|im_end|>" in source else None,
     )
 

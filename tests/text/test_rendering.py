@@ -129,13 +129,11 @@ def test_capabilities(template: ChatTemplate) -> None:
         tools=True,
         tool_dialect="qwen_xml",
         thinking=True,
-        thinking_switch=True,
         preserve_switch=True,
         preserve_default=has_efforts,
         efforts=("low", "medium", "xhigh") if has_efforts else (),
         default_effort="xhigh" if has_efforts else None,
         later_system=False,
-        images=True,
         turn_end="<|im_end|>",
     )
 
@@ -145,7 +143,7 @@ def test_capabilities_of_plain_templates() -> None:
         ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     )
     assert plain.later_system
-    assert not any((plain.tools, plain.thinking, plain.efforts, plain.preserve_default, plain.images))
+    assert not any((plain.tools, plain.thinking, plain.efforts, plain.preserve_default))
     prints_any = ChatTemplate("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}{% endfor %}")
     assert detect_capabilities(prints_any).efforts == ()
     hermes = ChatTemplate("{{ tools }}<tool_call>{% for m in messages %}{{ m.content }}{% endfor %}")
