@@ -164,13 +164,11 @@ class ItemNormaliser:
         sealed = optional_string(item, "encrypted_content", path=path)
         summary = optional_array(item, "summary", path=path) or []
         if not parts:
-            text = None if sealed is None else unseal_reasoning(sealed)
-            if text is None:
-                raise unsupported(
-                    where,
-                    "reasoning can be replayed only with its reasoning_text; a summary cannot replace it",
-                )
-            parts = [{"type": "reasoning_text", "text": text}]
+            parts = self._restored(item, sealed)
+        if not parts:
+            raise unsupported(
+                where, "reasoning is replayed with its reasoning_text; a summary cannot replace it"
+            )
         normal = {
             "id": self._id(item, "reasoning", path),
             "type": "reasoning",
@@ -178,6 +176,15 @@ class ItemNormaliser:
             "content": list(parts),
         }
         return normal if sealed is None else {**normal, "encrypted_content": sealed}
+
+    def _restored(self, item: JsonObject, sealed: str | None) -> list[Any]:
+        """The content of reasoning that comes back without it: from our own seal, else from the store."""
+        text = None if sealed is None else unseal_reasoning(sealed)
+        if text is not None:
+            return [{"type": "reasoning_text", "text": text}]
+        item_id = item.get("id")
+        stored = self.find_stored(item_id) if isinstance(item_id, str) else None
+        return stored["content"] if stored is not None and stored["type"] == "reasoning" else []
 
     def _call(self, item: JsonObject, path: str) -> Item:
         _check_complete(item, path)

@@ -165,6 +165,18 @@ def test_sealed_reasoning_stands_for_its_text(start):
     assert "secret thought" in prompt_text(engine)
 
 
+def test_stored_reasoning_may_come_back_without_its_text(start):
+    """LangChain's streams lose it."""
+    engine = engine_for("Hm.</think>\n\nYes.")
+    server = start(engine, hybrid())
+    thought, said = create(server)["output"]
+    bare = {"type": "reasoning", "id": thought["id"], "summary": [], "content": [], "status": "in_progress"}
+    create(server, input=[user("hi"), bare, said, user("on")], preserve_thinking=True)
+    assert "Hm." in prompt_text(engine)
+    error = refused(server, input=[user("hi"), {**bare, "id": said["id"]}, user("on")])
+    assert (error["code"], error["param"]) == ("unsupported_feature", "input[1].content")
+
+
 def test_the_output_of_a_response_can_be_sent_back(start):
     engine = engine_for("Hm.</think>\n\nYes.")
     server = start(engine, hybrid())
