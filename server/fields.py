@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ninfer_jax.errors import InvalidRequestError, UnsupportedFeatureError
+from ninfer_jax.errors import InvalidRequestError
 
 JsonObject = Mapping[str, Any]
 
@@ -21,11 +21,6 @@ def join(path: str, name: str | int) -> str:
 
 def invalid(field: str, problem: str, *, code: str | None = None) -> InvalidRequestError:
     return InvalidRequestError(f"{field} {problem}", field=field, code=code)
-
-
-def unsupported(field: str, guarantee: str) -> UnsupportedFeatureError:
-    """A well-formed member that asks for what this server cannot give."""
-    return UnsupportedFeatureError(f"{field} is not supported: {guarantee}", field=field)
 
 
 def kind_of(value: Any) -> str:

@@ -1,9 +1,7 @@
 """Members whose behaviour this engine cannot give: refused by name when asked for, fine when neutral."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from ninfer_jax.errors import UnsupportedFeatureError
 from ninfer_jax.server.fields import (
     JsonObject,
     invalid,
@@ -18,6 +16,7 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_string,
 )
+from ninfer_jax.server.protocols.refusals import unsupported
 
 CONSTRAINTS = (
     "grammar",
@@ -38,7 +37,7 @@ def check_capabilities(body: JsonObject, *, num_callable: int, lenient: bool) ->
     _check_neutral_only(body)
     if num_callable and optional_boolean(body, "parallel_tool_calls") is False:
         if not lenient:
-            raise _refuse("parallel_tool_calls", "a single call per answer cannot be enforced")
+            raise unsupported("parallel_tool_calls", "a single call per answer cannot be enforced")
         return (*_check_hints(body, lenient), "parallel_tool_calls")
     optional_boolean(body, "parallel_tool_calls")
     return tuple(_check_hints(body, lenient))
@@ -46,21 +45,21 @@ def check_capabilities(body: JsonObject, *, num_callable: int, lenient: bool) ->
 
 def _check_output_form(body: JsonObject) -> None:
     if optional_integer(body, "n", 1) not in (None, 1):
-        raise _refuse("n", "one choice is generated per request")
+        raise unsupported("n", "one choice is generated per request")
     modalities = optional_array(body, "modalities") or ()
     for index, modality in enumerate(modalities):
         if modality != "text":
-            raise _refuse(join("modalities", index), "output is text only")
+            raise unsupported(join("modalities", index), "output is text only")
     optional_object(body, "audio")
     wanted = optional_object(body, "response_format")
     if wanted is not None:
         kind = required_string(wanted, "type", path="response_format")
         one_of(kind, ("text", "json_object", "json_schema"), "response_format.type")
         if kind != "text":
-            raise _refuse("response_format", f"{kind} output needs constrained decoding")
+            raise unsupported("response_format", f"{kind} output needs constrained decoding")
     for name in CONSTRAINTS:
         if body.get(name) is not None:
-            raise _refuse(name, "output is not constrained")
+            raise unsupported(name, "output is not constrained")
 
 
 def _check_probabilities(body: JsonObject) -> None:
@@ -69,34 +68,36 @@ def _check_probabilities(body: JsonObject) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise invalid(join("logit_bias", token[:32]), f"must be a number, not {kind_of(value)}")
         if value != 0:
-            raise _refuse("logit_bias", "logits are not biased")
+            raise unsupported("logit_bias", "logits are not biased")
     if optional_boolean(body, "logprobs"):
-        raise _refuse("logprobs", "log probabilities are not returned")
+        raise unsupported("logprobs", "log probabilities are not returned")
     if optional_integer(body, "top_logprobs", 0):
-        raise _refuse("top_logprobs", "log probabilities are not returned")
+        raise unsupported("top_logprobs", "log probabilities are not returned")
 
 
 def _check_legacy_functions(body: JsonObject) -> None:
     if optional_array(body, "functions"):
-        raise _refuse("functions", "declare them as tools")
+        raise unsupported("functions", "declare them as tools")
     choice = body.get("function_call")
     if choice is None or choice in ("none", "auto"):
         return
     if isinstance(choice, str | Mapping):
-        raise _refuse("function_call", "use tools and tool_choice")
+        raise unsupported("function_call", "use tools and tool_choice")
     raise invalid("function_call", f"must be a string or an object, not {kind_of(choice)}")
 
 
 def _check_neutral_only(body: JsonObject) -> None:
     if optional_number(body, "repetition_penalty", 0, 1e9) not in (None, 1.0):
-        raise _refuse("repetition_penalty", "it is accepted at 1 only; use presence_penalty")
+        raise unsupported("repetition_penalty", "it is accepted at 1 only; use presence_penalty")
     for name, value in (optional_object(body, "mm_processor_kwargs") or {}).items():
         if value is not None:
-            raise _refuse(join("mm_processor_kwargs", name[:64]), "media processing is fixed by the model")
+            raise unsupported(
+                join("mm_processor_kwargs", name[:64]), "media processing is fixed by the model"
+            )
     if body.get("web_search_options") is not None:
-        raise _refuse("web_search_options", "there is no web search")
+        raise unsupported("web_search_options", "there is no web search")
     if body.get("moderation") is not None:
-        raise _refuse("moderation", "there is no moderation")
+        raise unsupported("moderation", "there is no moderation")
 
 
 def _check_hints(body: JsonObject, lenient: bool) -> Iterable[str]:
@@ -112,9 +113,5 @@ def _check_hints(body: JsonObject, lenient: bool) -> Iterable[str]:
 
 def _hint(name: str, guarantee: str, lenient: bool) -> str:
     if not lenient:
-        raise _refuse(name, guarantee)
+        raise unsupported(name, guarantee)
     return name
-
-
-def _refuse(field: str, guarantee: Any) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(f"{field} is not supported: {guarantee}", field=field)

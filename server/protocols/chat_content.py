@@ -14,6 +14,7 @@ from ninfer_jax.server.fields import (
     required_string,
 )
 from ninfer_jax.server.protocols.prompt_cache import parse_breakpoint
+from ninfer_jax.server.protocols.refusals import unsupported, vision_disabled
 from ninfer_jax.text.conversation import MediaPart, Part, TextPart
 
 _MEDIA_ROLES = {"image_url": ("user", "tool"), "video_url": ("user",)}
@@ -70,16 +71,5 @@ def _media(part: JsonObject, kind: str, rules: ContentRules, path: str, marked: 
     fields = as_object(source, where)
     detail = optional_string(fields, "detail", path=where)
     if detail not in (None, "auto"):
-        raise UnsupportedFeatureError(
-            f"{where}.detail is not supported: images are always read in one resolution; use auto",
-            field=join(where, "detail"),
-        )
+        raise unsupported(join(where, "detail"), "images are always read in one resolution; use auto")
     return MediaPart(medium, required_string(fields, "url", path=where), breakpoint=marked)
-
-
-def vision_disabled(path: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"{path} is an image or video, and this server runs without vision",
-        field=path,
-        code="vision_disabled",
-    )

@@ -17,9 +17,9 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
-    unsupported,
 )
 from ninfer_jax.server.protocols.chat_content import ContentRules, parse_content
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import HistoryToolCall, Part, TextPart, Turn
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -27,12 +27,11 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 @dataclass(slots=True)
 class MessageParser:
-    """Parses one request's messages; remembers the calls that later results answer."""
+    """Parses one request's messages; ``ignored`` collects the hints that leniency drops."""
 
     has_vision: bool
     lenient: bool
     ignored: list[str] = field(default_factory=list)
-    _legacy_calls: dict[str, str] = field(default_factory=dict)
 
     def parse(self, body: JsonObject) -> list[Turn]:
         messages = optional_array(body, "messages")
@@ -56,7 +55,7 @@ class MessageParser:
             case "function":
                 name = required_string(message, "name", path=path)
                 parts = self._content(message, "tool", path, nullable=True)
-                return Turn("tool", parts, tool_call_id=self._legacy_calls.get(name, f"function:{name}"))
+                return Turn("tool", parts, tool_call_id=_legacy_id(name))
             case "system" | "developer" | "user":
                 return Turn(role, self._content(message, role, path))
         raise AssertionError(role)
@@ -86,18 +85,12 @@ class MessageParser:
         ]
         legacy = optional_object(message, "function_call", path=path)
         if legacy is not None:
-            calls.append(self._legacy_call(legacy, join(path, "function_call")))
+            calls.append(_legacy_call(legacy, join(path, "function_call")))
         if len({call.id for call in calls}) != len(calls):
             raise invalid(join(path, "tool_calls"), "must not repeat an id")
         return Turn(
             "assistant", parts, reasoning=alias if reasoning is None else reasoning, tool_calls=tuple(calls)
         )
-
-    def _legacy_call(self, call: JsonObject, path: str) -> HistoryToolCall:
-        name = required_string(call, "name", path=path)
-        call_id = f"function:{name}"
-        self._legacy_calls[name] = call_id
-        return HistoryToolCall(call_id, name, parse_arguments(call.get("arguments"), join(path, "arguments")))
 
     def _check_name(self, message: JsonObject, role: str, path: str) -> None:
         """A tool result may repeat its function's name; elsewhere a name is a participant."""
@@ -108,6 +101,18 @@ class MessageParser:
             self.ignored.append(join(path, "name"))
             return
         raise unsupported(join(path, "name"), "the chat template cannot tell participants of a role apart")
+
+
+def _legacy_call(call: JsonObject, path: str) -> HistoryToolCall:
+    name = required_string(call, "name", path=path)
+    return HistoryToolCall(
+        _legacy_id(name), name, parse_arguments(call.get("arguments"), join(path, "arguments"))
+    )
+
+
+def _legacy_id(name: str) -> str:
+    """Legacy calls have no id: a result names its function."""
+    return f"function:{name}"
 
 
 def parse_call(call: JsonObject, path: str) -> HistoryToolCall:

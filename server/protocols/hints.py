@@ -1,6 +1,6 @@
 """Members that ask for more than this server has, but not for a guarantee."""
 
-from ninfer_jax.server.fields import unsupported
+from ninfer_jax.server.protocols.refusals import unsupported
 
 
 class Hints:

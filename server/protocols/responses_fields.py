@@ -16,9 +16,9 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
     required_string,
-    unsupported,
 )
 from ninfer_jax.server.protocols.hints import Hints
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.protocols.sampling import SamplingFields, parse_sampling
 from ninfer_jax.server.protocols.thinking import (

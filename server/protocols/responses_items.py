@@ -19,10 +19,9 @@ from ninfer_jax.server.fields import (
     optional_array,
     optional_string,
     required_string,
-    unsupported,
 )
-from ninfer_jax.server.protocols.chat_content import vision_disabled
 from ninfer_jax.server.protocols.prompt_cache import parse_breakpoint
+from ninfer_jax.server.protocols.refusals import unsupported, vision_disabled
 
 Item = dict[str, Any]
 

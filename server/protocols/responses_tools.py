@@ -3,23 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ninfer_jax.errors import UnsupportedFeatureError
 from ninfer_jax.server.fields import (
     JsonObject,
     as_object,
     invalid,
     join,
-    kind_of,
-    one_of,
     optional_array,
     optional_boolean,
     optional_object,
     optional_string,
     required_string,
-    unsupported,
 )
+from ninfer_jax.server.protocols import tool_choice
 from ninfer_jax.server.protocols.chat_tools import NAME, NAME_RULE
 from ninfer_jax.server.protocols.hints import Hints
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import Tool
 
 MAX_NAME = 129
@@ -28,8 +26,6 @@ MAX_NAME = 129
 NEVER_CALLED = ("web_search", "web_search_preview")
 """Hosted tools that may be declared. Under ``auto`` the model need not call a tool, and it never calls
 one that it is not shown."""
-
-_UNCONSTRAINED = "output is not constrained, so that {} cannot be guaranteed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ def _add_function(box: Toolbox, tool: JsonObject, group: JsonObject | None, path
 
 def _check_guarantees(hints: Hints, tool: JsonObject, path: str) -> None:
     if optional_boolean(tool, "strict", path=path):
-        hints.refuse(join(path, "strict"), _UNCONSTRAINED.format("a schema"))
+        hints.refuse(join(path, "strict"), tool_choice.UNCONSTRAINED.format("a schema"))
     if optional_boolean(tool, "defer_loading", path=path):
         hints.refuse(join(path, "defer_loading"), "every tool is shown to the model at once")
     if optional_object(tool, "output_schema", path=path) is not None:
@@ -144,47 +140,15 @@ def _check_guarantees(hints: Hints, tool: JsonObject, path: str) -> None:
 
 def parse_tool_choice(body: JsonObject, names: Mapping[str, FunctionName]) -> frozenset[str]:
     """Internal names that may become calls. Raises for a choice that would need constrained output."""
-    choice = body.get("tool_choice")
-    if choice is None or choice == "auto":
-        return frozenset(names)
-    if choice == "none":
-        return frozenset()
-    if isinstance(choice, str):
-        one_of(choice, ("auto", "none", "required"), "tool_choice")
-        raise _forced("tool_choice")
-    if not isinstance(choice, Mapping):
-        raise invalid("tool_choice", f"must be a string or an object, not {kind_of(choice)}")
-    kind = required_string(choice, "type", path="tool_choice")
-    if kind == "allowed_tools":
-        return _allowed(choice, names)
-    if kind == "function":
-        _chosen(choice, names, "tool_choice")
-        raise _forced("tool_choice")
-    raise unsupported("tool_choice", f"it cannot be of type {kind[:64]!r}")
 
+    def chosen(item: JsonObject, path: str) -> str:
+        if required_string(item, "type", path=path) != "function":
+            raise unsupported(join(path, "type"), "only functions can be chosen")
+        function = FunctionName(
+            required_string(item, "name", path=path), optional_string(item, "namespace", path=path)
+        )
+        if names.get(function.internal) != function:
+            raise invalid(path, f"names {function.internal[:130]!r}, which tools does not declare")
+        return function.internal
 
-def _allowed(choice: JsonObject, names: Mapping[str, FunctionName]) -> frozenset[str]:
-    mode = required_string(choice, "mode", path="tool_choice")
-    one_of(mode, ("auto", "required"), "tool_choice.mode")
-    allowed = set()
-    for index, item in enumerate(optional_array(choice, "tools", path="tool_choice") or ()):
-        where = join("tool_choice.tools", index)
-        tool = as_object(item, where)
-        if required_string(tool, "type", path=where) != "function":
-            raise unsupported(join(where, "type"), "only functions can be chosen")
-        allowed.add(_chosen(tool, names, where))
-    if mode == "required":
-        raise _forced("tool_choice.mode")
-    return frozenset(allowed)
-
-
-def _chosen(item: JsonObject, names: Mapping[str, FunctionName], path: str) -> str:
-    name = required_string(item, "name", path=path)
-    chosen = FunctionName(name, optional_string(item, "namespace", path=path))
-    if names.get(chosen.internal) != chosen:
-        raise invalid(path, f"names {chosen.internal[:130]!r}, which tools does not declare")
-    return chosen.internal
-
-
-def _forced(path: str) -> UnsupportedFeatureError:
-    return unsupported(path, f"{_UNCONSTRAINED.format('a call')}; use auto or none")
+    return tool_choice.parse_tool_choice(body, names, chosen)

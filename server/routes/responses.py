@@ -7,9 +7,10 @@ import orjson
 from sanic import HTTPResponse, Request
 
 from ninfer_jax.errors import UnsupportedFeatureError
-from ninfer_jax.server.fields import invalid, one_of, unsupported
+from ninfer_jax.server.fields import invalid, one_of
 from ninfer_jax.server.http import App, json_response
 from ninfer_jax.server.protocols.handler import ProtocolHandler
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.protocols.responses import ResponsesBuilder
 from ninfer_jax.server.response_store import ResponseStore
