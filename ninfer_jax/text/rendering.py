@@ -3,6 +3,8 @@
 - Later system and developer turns stay where they are. Templates that refuse them get a stand-in user
   turn there, which is then replaced by a system block; it is dressed as a tool response, so it never
   counts as the user's query. A leading one keeps the template's own composition.
+- A history cut so that it begins with tool results, or holds no question at all, gets a stand-in question in
+  front, which is then removed: templates look for one, and open a result's turn only after another message.
 - Templates without a tool dialect that our parsers read get the tools, calls and results as text.
 """
 
@@ -18,8 +20,9 @@ from ninfer_jax.text.template import ChatTemplate
 from ninfer_jax.text.tool_prompt import with_tools_as_text
 
 _STAND_IN = "<tool_response>{}</tool_response>"
-_USER_BLOCK = "<|im_start|>user\n{}<|im_end|>\n"
-_SYSTEM_BLOCK = "<|im_start|>system\n{}<|im_end|>\n"
+_TURN_END = "<|im_end|>"
+_USER_BLOCK = "<|im_start|>user\n{}" + _TURN_END + "\n"
+_SYSTEM_BLOCK = "<|im_start|>system\n{}" + _TURN_END + "\n"
 
 
 class ConversationRenderer:
@@ -39,15 +42,17 @@ class ConversationRenderer:
             return self._render_prefill(conversation)
         if not self._capabilities.tools and (conversation.tools or _has_tool_turns(conversation.turns)):
             conversation = with_tools_as_text(conversation)
-        messages, later_system = self._messages(conversation.turns)
+        messages, stand_ins = self._messages(conversation.turns)
         text = self._template.render(self._variables(conversation, messages, generation))
-        for stand_in, content in later_system.items():
+        for stand_in, meant in stand_ins.items():
             block = _USER_BLOCK.format(stand_in)
             if text.count(stand_in) != 1 or block not in text:
                 raise InvalidPromptError(
                     "the chat template cannot show a system message after the first message"
+                    if meant
+                    else "the chat template cannot show a conversation that begins with tool results"
                 )
-            text = text.replace(block, _SYSTEM_BLOCK.format(content.strip()))
+            text = text.replace(block, meant)
         return text
 
     def _render_prefill(self, conversation: Conversation) -> str:
@@ -82,20 +87,25 @@ class ConversationRenderer:
         }
 
     def _messages(self, turns: Sequence[Turn]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """The template's messages, and the system texts behind stand-ins."""
+        """The template's messages, and the blocks that stand-ins stand for."""
         messages: list[dict[str, Any]] = []
-        later_system: dict[str, str] = {}
+        stand_ins: dict[str, str] = {}
         names = {call.id: call.name for turn in turns for call in turn.tool_calls}
+        cut_at = _cut_at(turns) if self._capabilities.turn_end == _TURN_END else None
         for index, turn in enumerate(turns):
+            if index == cut_at:
+                question = f"{self._secret}:question"
+                stand_ins[question] = ""
+                messages.append({"role": "user", "content": question})
             if turn.role not in ("system", "developer"):
                 messages.append(_message(turn, names))
             elif index == 0 or self._capabilities.later_system:
                 messages.append({"role": "system", "content": _content(turn.parts)})
             else:
                 stand_in = _STAND_IN.format(f"{self._secret}:{index}")
-                later_system[stand_in] = _system_text(turn)
+                stand_ins[stand_in] = _SYSTEM_BLOCK.format(_system_text(turn).strip())
                 messages.append({"role": "user", "content": stand_in})
-        return messages, later_system
+        return messages, stand_ins
 
 
 def text_of(parts: Sequence[Part]) -> str:
@@ -144,6 +154,14 @@ def _system_text(turn: Turn) -> str:
     if any(isinstance(part, MediaPart) for part in turn.parts):
         raise UnsupportedFeatureError("a system message cannot contain images or videos")
     return text_of(turn.parts)
+
+
+def _cut_at(turns: Sequence[Turn]) -> int | None:
+    """Where a question is missing: before leading tool results, or before a loop of calls without any."""
+    first = next((i for i, turn in enumerate(turns) if turn.role not in ("system", "developer")), None)
+    if first is None or (turns[first].role != "tool" and any(turn.role == "user" for turn in turns)):
+        return None
+    return first if _has_tool_turns(turns) else None
 
 
 def _has_tool_turns(turns: Sequence[Turn]) -> bool:

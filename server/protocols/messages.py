@@ -10,6 +10,7 @@ from ninfer_jax.server.errors import ANTHROPIC
 from ninfer_jax.server.fields import JsonObject, optional_boolean
 from ninfer_jax.server.protocols import messages_options as options
 from ninfer_jax.server.protocols.base import ResponseBuilder
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.lowering import render
 from ninfer_jax.server.protocols.messages_cache import CacheMarks, mark_last
 from ninfer_jax.server.protocols.messages_content import BlockParser
@@ -35,24 +36,23 @@ class MessagesPrompt:
 
 def parse_prompt(body: JsonObject, context: RequestContext) -> MessagesPrompt:
     """Raises RequestError for what the client got wrong or asks in vain."""
-    lenient = context.options.lenient_api
-    ignored: list[str] = []
+    hints = Hints(context.options.lenient_api)
     model = options.required_model(body)
     options.check_capabilities(body)
     marks = CacheMarks()
     parser = BlockParser(context.info.has_vision, marks)
-    tools = parse_tools(body, marks, lenient=lenient, ignored=ignored)
-    callable_tools = parse_tool_choice(body, tools, lenient=lenient, ignored=ignored)
+    tools = parse_tools(body, marks, hints)
+    callable_tools = parse_tool_choice(body, tools, hints)
     system = parse_system(body, parser)
     history, continues = parse_messages(body, parser)
     turns = [*system, *history]
     if marks.finish(body):
         turns, tools = mark_last(turns, tools)
-    thinking = options.parse_thinking(body, context, continues=continues, ignored=ignored)
+    thinking = options.parse_thinking(body, context, continues=continues, hints=hints)
     conversation = Conversation(
         turns, tools, callable_tools, continue_final_turn=continues, implicit_breakpoint=False
     )
-    return MessagesPrompt(model, conversation, thinking, tuple(ignored))
+    return MessagesPrompt(model, conversation, thinking, tuple(hints.ignored))
 
 
 def count_tokens(context: RequestContext, body: Mapping[str, Any]) -> dict[str, int]:

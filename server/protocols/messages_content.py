@@ -16,9 +16,10 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
+    unsupported,
 )
+from ninfer_jax.server.protocols.chat_content import vision_disabled
 from ninfer_jax.server.protocols.messages_cache import CacheMarks
-from ninfer_jax.server.protocols.refusals import unsupported, vision_disabled
 from ninfer_jax.text.conversation import HistoryToolCall, MediaPart, Part, TextPart, Turn
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -137,5 +138,5 @@ def misplaced(block: Block, place: str) -> Exception:
     if missing is None and block.kind.endswith("_tool_result"):
         missing = MISSING["server_tool_use"]
     if missing is not None:
-        return unsupported(field, missing, value=block.kind)
+        return unsupported(field, missing)
     return invalid(field, f"{block.kind[:64]!r} is not a block of a {place}")

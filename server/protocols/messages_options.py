@@ -15,9 +15,10 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
     required_string,
+    unsupported,
 )
 from ninfer_jax.server.options import DEFAULT_MAX_TOKENS, ServeOptions
-from ninfer_jax.server.protocols.refusals import unsupported
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.protocols.sampling import SamplingFields
 from ninfer_jax.server.protocols.thinking import ThinkingFields, parse_effort
@@ -48,7 +49,7 @@ def check_capabilities(body: JsonObject) -> None:
 
 
 def parse_thinking(
-    body: JsonObject, context: RequestContext, *, continues: bool, ignored: list[str]
+    body: JsonObject, context: RequestContext, *, continues: bool, hints: Hints
 ) -> ThinkingFields:
     """Thinking mode, budget and effort. ``continues``: the request ends with an assistant prefill."""
     config = optional_object(body, "thinking")
@@ -57,7 +58,7 @@ def parse_thinking(
         if enable:
             raise invalid("thinking", "cannot be on when the last message is an assistant prefill")
         enable = False
-    effort = _effort(body, context, ignored)
+    effort = _effort(body, context, hints)
     return ThinkingFields(
         enable=enable,
         effort=None if enable is False else effort,
@@ -83,7 +84,7 @@ def _mode(config: JsonObject) -> tuple[bool, int | None]:
     return True, budget
 
 
-def _effort(body: JsonObject, context: RequestContext, ignored: list[str]) -> str | None:
+def _effort(body: JsonObject, context: RequestContext, hints: Hints) -> str | None:
     config = optional_object(body, "output_config") or {}
     asked = optional_string(config, "effort", path="output_config")
     if asked is None:
@@ -91,8 +92,9 @@ def _effort(body: JsonObject, context: RequestContext, ignored: list[str]) -> st
     one_of(asked, EFFORTS, "output_config.effort")
     capabilities = context.frontend.capabilities
     exposed = capabilities.efforts if capabilities else ()
-    lenient = context.options.lenient_api
-    return parse_effort(config, "effort", exposed, lenient=lenient, ignored=ignored, path="output_config")
+    return parse_effort(
+        config, "effort", exposed, lenient=hints.lenient, ignored=hints.ignored, path="output_config"
+    )
 
 
 def parse_max_tokens(body: JsonObject, options: ServeOptions, budget: int | None) -> int | None:

@@ -14,9 +14,10 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
+    unsupported,
 )
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.messages_cache import CacheMarks
-from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import Tool
 
 MAX_NAME = 128
@@ -30,7 +31,7 @@ _MEMBERS = {
 """What of a declaration the prompt shows, and under which name templates know it."""
 
 
-def parse_tools(body: JsonObject, marks: CacheMarks, *, lenient: bool, ignored: list[str]) -> list[Tool]:
+def parse_tools(body: JsonObject, marks: CacheMarks, hints: Hints) -> list[Tool]:
     """Declared tools, in order. Raises on what would need an executor or constrained output."""
     tools: list[Tool] = []
     for index, item in enumerate(optional_array(body, "tools") or ()):
@@ -38,12 +39,10 @@ def parse_tools(body: JsonObject, marks: CacheMarks, *, lenient: bool, ignored: 
         fields = as_object(item, path)
         kind = optional_string(fields, "type", path=path)
         if kind in (None, "custom"):
-            tools.append(_tool(fields, path, marks, lenient=lenient, ignored=ignored))
-        elif lenient:
-            ignored.append(path)  # a tool of the vendor's own server: nobody would answer it here
+            tools.append(_tool(fields, path, marks, hints))
         else:
-            raise unsupported(
-                join(path, "type"), "there is no executor for the vendor's own tools", value=kind
+            hints.refuse(
+                join(path, "type"), f"nobody here runs {kind[:64]!r}; declare tools with an input_schema"
             )
     names = [tool.name for tool in tools]
     for index, name in enumerate(names):
@@ -52,7 +51,7 @@ def parse_tools(body: JsonObject, marks: CacheMarks, *, lenient: bool, ignored: 
     return tools
 
 
-def _tool(fields: JsonObject, path: str, marks: CacheMarks, *, lenient: bool, ignored: list[str]) -> Tool:
+def _tool(fields: JsonObject, path: str, marks: CacheMarks, hints: Hints) -> Tool:
     name = required_string(fields, "name", path=path)
     if not _NAME.fullmatch(name):
         raise invalid(join(path, "name"), f"must be 1 to {MAX_NAME} letters, digits, underscores or hyphens")
@@ -62,28 +61,18 @@ def _tool(fields: JsonObject, path: str, marks: CacheMarks, *, lenient: bool, ig
         raise invalid(join(path, "input_schema.type"), "must be object")
     for index, example in enumerate(optional_array(fields, "input_examples", path=path) or ()):
         as_object(example, join(join(path, "input_examples"), index))
-    _check_callers(fields, path)
+    callers = optional_array(fields, "allowed_callers", path=path)
+    if callers is not None and "direct" not in callers:
+        hints.refuse(join(path, "allowed_callers"), "only the model itself calls tools; allow direct")
     if optional_boolean(fields, "defer_loading", path=path):
-        raise unsupported(
-            join(path, "defer_loading"), "there is no tool search that would load deferred tools"
-        )
+        hints.refuse(join(path, "defer_loading"), "there is no tool search; every tool is shown at once")
     if optional_boolean(fields, "strict", path=path):
-        if not lenient:
-            raise unsupported(join(path, "strict"), "output is not constrained to a schema")
-        ignored.append(join(path, "strict"))
+        hints.refuse(join(path, "strict"), "output is not constrained to a schema")
     shown = {_MEMBERS[key]: value for key, value in fields.items() if key in _MEMBERS and value is not None}
     return Tool(name, {"type": "function", "function": shown}, breakpoint=marks.see(fields, path))
 
 
-def _check_callers(fields: JsonObject, path: str) -> None:
-    callers = optional_array(fields, "allowed_callers", path=path)
-    if callers is not None and "direct" not in callers:
-        raise unsupported(join(path, "allowed_callers"), "only the model itself calls tools")
-
-
-def parse_tool_choice(
-    body: JsonObject, tools: list[Tool], *, lenient: bool, ignored: list[str]
-) -> frozenset[str]:
+def parse_tool_choice(body: JsonObject, tools: list[Tool], hints: Hints) -> frozenset[str]:
     """Names that may become calls. Raises for a choice that would need constrained output."""
     names = frozenset(tool.name for tool in tools)
     choice = optional_object(body, "tool_choice")
@@ -97,13 +86,9 @@ def parse_tool_choice(
     if kind == "tool":
         _check_declared(choice, names)
     if kind != "auto":
-        raise unsupported("tool_choice.type", "a call cannot be enforced; use auto or none", value=kind)
+        raise unsupported("tool_choice.type", f"the choice {kind!r} cannot be enforced; use auto or none")
     if single and names:
-        if not lenient:
-            raise unsupported(
-                "tool_choice.disable_parallel_tool_use", "a single call per answer cannot be enforced"
-            )
-        ignored.append("tool_choice.disable_parallel_tool_use")
+        hints.refuse("tool_choice.disable_parallel_tool_use", "a single call per answer cannot be enforced")
     return names
 
 

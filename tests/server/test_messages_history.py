@@ -189,8 +189,11 @@ def test_messages_an_empty_result_is_a_result(prompt, content):
 
 
 def test_messages_a_history_may_begin_with_results(prompt):
-    assert "<tool_response>\n20C\n</tool_response>" in prompt([user([result("elsewhere"), text("continue")])])
-    assert "one" in prompt([user([result("x", "one")]), assistant(text("ok")), user("b")])
+    """Even one that is nothing else."""
+    opening = "<|im_start|>user\n<tool_response>\n20C\n</tool_response><|im_end|>\n<|im_start|>"
+    assert prompt([user([result("elsewhere")])]).startswith(opening + "assistant")
+    assert prompt([user([result("elsewhere"), text("continue")])]).startswith(opening + "user\ncontinue")
+    assert prompt([user([result("x")]), assistant(text("ok")), user("b")]).startswith(opening + "assistant")
 
 
 def test_messages_blocks_in_an_unusual_order_do_not_move(prompt):

@@ -172,8 +172,8 @@ def test_messages_malformed_values_name_their_member(server, members, field):
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format", "constrained"),
         ({"output_format": {"type": "json_schema"}}, "output_format", "constrained"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "web_search"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type", "executor"),
-        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "tools[0].type", "executor"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type", "nobody here runs"),
+        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "tools[0].type", "nobody here runs"),
         ({"tools": [{**PING_TOOL, "strict": True}]}, "tools[0].strict", "not constrained"),
         ({"tools": [{**PING_TOOL, "defer_loading": True}]}, "tools[0].defer_loading", "tool search"),
         (

@@ -125,7 +125,6 @@ EFFORTS: dict[str, Conversation] = {
 REFUSED: dict[str, Conversation] = {
     "no user": conversation(SYSTEM),
     "only a later system": conversation(SYSTEM, SYSTEM),
-    "only results": conversation(bot("", ROME), result("sunny")),
     "picture in the system turn": conversation(Turn("system", (PICTURE,)), HI),
 }
 """What no rendering can express; an invalid prompt."""

@@ -150,6 +150,21 @@ def test_capabilities_of_plain_templates() -> None:
     assert detect_capabilities(hermes).tool_dialect == "hermes_json"
 
 
+def test_a_cut_history_is_shown(renderer: ConversationRenderer) -> None:
+    """Templates refuse a history without a question and forget to open a turn for leading results."""
+    result = turn("tool", "20C", tool_call_id="c")
+    call = Turn("assistant", (), tool_calls=(HistoryToolCall("c", "look", {}),))
+    opened = "<|im_start|>user\n<tool_response>\n20C\n</tool_response><|im_end|>\n"
+    for turns in [(result,), (result, turn("user", "go on")), (call, result)]:
+        text = renderer.render(conversation(*turns))
+        assert opened in text
+        assert text.count("<|im_start|>user") == 1 + (turns[-1].role == "user")
+    shown = renderer.render(conversation(turn("system", "S"), result, turn("system", "late")))
+    assert (
+        shown.index("S<|im_end|>") < shown.index(opened) < shown.index("<|im_start|>system\nlate<|im_end|>")
+    )
+
+
 NAMES = st.text("abcXYZ_-9", min_size=1, max_size=12)
 KEYS = st.text("abc xyzÄ_\"'{}&", min_size=1, max_size=8)
 MARKERS = ["<tool_call>", "</tool_call>", "</function>", "<function=f>", "<think>", "</think>", "<parameter="]
