@@ -16,10 +16,9 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
-    unsupported,
 )
-from ninfer_jax.server.protocols.chat_content import vision_disabled
 from ninfer_jax.server.protocols.messages_cache import CacheMarks
+from ninfer_jax.server.protocols.refusals import unsupported, vision_disabled
 from ninfer_jax.text.conversation import HistoryToolCall, MediaPart, Part, TextPart, Turn
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")

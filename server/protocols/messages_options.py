@@ -15,10 +15,10 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
     required_string,
-    unsupported,
 )
 from ninfer_jax.server.options import DEFAULT_MAX_TOKENS, ServeOptions
 from ninfer_jax.server.protocols.hints import Hints
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.protocols.sampling import SamplingFields
 from ninfer_jax.server.protocols.thinking import ThinkingFields, parse_effort

@@ -14,10 +14,10 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_object,
     required_string,
-    unsupported,
 )
 from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.messages_cache import CacheMarks
+from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import Tool
 
 MAX_NAME = 128
