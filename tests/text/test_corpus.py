@@ -17,7 +17,8 @@ import pytest
 
 from ninfer_jax.text.conversation import Tool
 from ninfer_jax.text.output_parser import ParsedOutput, StreamParser, ToolParsing, fold, parse_output
-from ninfer_jax.types import TextDelta, ToolCallDelta
+from ninfer_jax.text.session import SessionOptions, TextOutputSession
+from ninfer_jax.types import Delta, FinishReason, Preview, TextDelta, ToolCallDelta
 from tests.text.fakes import tool
 
 FOLDER = Path(__file__).parent / "corpus"
@@ -85,6 +86,28 @@ def test_case(case: dict[str, Any]) -> None:
             assert isinstance(json.loads(call.arguments), dict)
     for pieces in cuts(case["text"]):
         assert play(case, pieces) == whole, pieces
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_the_engine_s_decoder_says_the_same(case: dict[str, Any]) -> None:
+    """What serves requests is ``TextOutputSession``; here each of its tokens is three characters."""
+    settings = options(case)
+    reasoning = settings.pop("reasoning")
+    whole = parse_output(case["text"], tools_of(case), **options(case))
+    pieces = [case["text"][at : at + 3].encode() for at in range(0, len(case["text"]), 3)]
+    parsing = ToolParsing(tools_of(case), **settings)
+    session = TextOutputSession(
+        SessionOptions(eos_ids=frozenset(), reasoning=reasoning, parsing=parsing), pieces.__getitem__
+    )
+    deltas: list[Delta] = []
+    for token_id in range(len(pieces)):
+        assert session.preview([token_id]) == Preview(1)
+        deltas += session.commit([token_id])
+    deltas += session.finish(FinishReason.OUTPUT_LIMIT)
+    assert fold(deltas, whole.diagnostics) == whole
+    summary = session.summary()
+    assert summary.parse_fallback_reason == whole.fallback_reason
+    assert summary.tool_calls == len(whole.tool_calls)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
