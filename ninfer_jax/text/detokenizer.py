@@ -15,20 +15,3 @@ def decode_step(data: bytes, *, final: bool = False) -> tuple[str, bytes]:
     """
     text, used = codecs.utf_8_decode(data, "replace", final)
     return text, data[used:]
-
-
-class Detokenizer:
-    """The same, holding its own pending bytes."""
-
-    __slots__ = ("_pending",)
-
-    def __init__(self) -> None:
-        self._pending = b""
-
-    def feed(self, data: bytes) -> str:
-        text, self._pending = decode_step(self._pending + data)
-        return text
-
-    def finish(self) -> str:
-        text, self._pending = decode_step(self._pending, final=True)
-        return text

@@ -1,10 +1,12 @@
 """A byte-level tokenizer and small templates, so that text tests need no model."""
 
 import json
+from collections.abc import Iterable
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from ninfer_jax.text.conversation import Conversation, TextPart, Tool, Turn
+from ninfer_jax.text.detokenizer import decode_step
 from ninfer_jax.text.frontend import Frontend
 from ninfer_jax.text.piece_bytes import byte_alphabet
 
@@ -56,3 +58,12 @@ def tool(name: str, properties: dict[str, object] | None = None) -> Tool:
 def conversation(*turns: Turn, tools: tuple[Tool, ...] = (), **switches: object) -> Conversation:
     names = frozenset(t.name for t in tools)
     return Conversation(turns, tools=tools, callable_tools=names, **switches)  # type: ignore[arg-type]
+
+
+def decode_pieces(pieces: Iterable[bytes]) -> list[str]:
+    """The text that becomes certain with each piece, and what the end makes of the rest."""
+    texts, pending = [], b""
+    for piece in pieces:
+        text, pending = decode_step(pending + piece)
+        texts.append(text)
+    return [*texts, decode_step(pending, final=True)[0]]

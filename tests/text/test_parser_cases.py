@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from ninfer_jax.text.conversation import Tool
-from ninfer_jax.text.detokenizer import Detokenizer
 from ninfer_jax.text.output_parser import ParsedOutput, StreamParser, ToolParsing, fold
 from ninfer_jax.text.session import SessionOptions, TextOutputSession
 from ninfer_jax.types import Delta, FinishReason, TextDelta
+from tests.text.fakes import decode_pieces
 
 PATH = os.environ.get("NINFER_PARSER_CASES")
 FILE: dict[str, Any] = json.loads(Path(PATH).read_text()) if PATH else {"cases": [], "stream": [], "fuzz": {}}
@@ -74,8 +74,8 @@ def splits(case: dict[str, Any]) -> Iterator[list[str]]:
         yield [text[:at], text[at:]]
     data = text.encode()
     for at in range(0, len(data) + 1, step):
-        yield decoded([data[:at], data[at:]])
-    yield decoded([data[at : at + 1] for at in range(len(data))])
+        yield decode_pieces([data[:at], data[at:]])
+    yield decode_pieces([data[at : at + 1] for at in range(len(data))])
     for size in fuzz["fixed_sizes"]:
         yield [text[at : at + size] for at in range(0, len(text), size)]
     for seed in fuzz["random"]["seeds"]:
@@ -85,11 +85,6 @@ def splits(case: dict[str, Any]) -> Iterator[list[str]]:
             yield [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     if "pieces" in case:
         yield case["pieces"]
-
-
-def decoded(pieces: list[bytes]) -> list[str]:
-    decoder = Detokenizer()
-    return [decoder.feed(piece) for piece in pieces] + [decoder.finish()]
 
 
 @pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["id"])
