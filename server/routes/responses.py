@@ -97,7 +97,8 @@ def page_of(items: list[dict[str, Any]], request: Request) -> dict[str, Any]:
 def _limit(text: str) -> int:
     if not text:
         return DEFAULT_LIMIT
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_LIMIT:
+    is_short = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT))
+    if not is_short or not 1 <= int(text) <= MAX_LIMIT:
         raise invalid("limit", f"must be an integer from 1 to {MAX_LIMIT}")
     return int(text)
 

@@ -271,6 +271,7 @@ def test_input_items_pages(start):
         ({"limit": "0"}, "limit"),
         ({"limit": "101"}, "limit"),
         ({"limit": "9" * 5000}, "limit"),
+        ({"limit": "000000001999"}, "limit"),
         ({"limit": "-1"}, "limit"),
         ({"limit": "ten"}, "limit"),
         ({"order": "sideways"}, "order"),
