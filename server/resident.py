@@ -10,7 +10,7 @@ from ninfer_jax.types import Engine, Failed, Health
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
+class ServedModel:
     """An engine that is warm and the text side that belongs to it."""
 
     engine: Engine
@@ -21,22 +21,22 @@ class Resident:
     """What routes ask for the model. It may still be loading; it may be leaving."""
 
     def __init__(self) -> None:
-        self._model: LoadedModel | None = None
+        self._model: ServedModel | None = None
         self._draining = False
         self._running: set[EventChannel] = set()
         self._lock = threading.Lock()
 
     def attach(self, engine: Engine, frontend: Frontend) -> None:
         """The model is ready; from any thread."""
-        self._model = LoadedModel(engine, frontend)
+        self._model = ServedModel(engine, frontend)
 
-    def model(self) -> LoadedModel:
+    def model(self) -> ServedModel:
         """Raises EngineUnavailableError while the model loads."""
         if self._model is None:
             raise EngineUnavailableError("the model is still loading", code="model_loading")
         return self._model
 
-    def admit(self) -> LoadedModel:
+    def admit(self) -> ServedModel:
         """The model for new work. Raises EngineUnavailableError while loading and while draining."""
         if self._draining:
             raise self._leaving()

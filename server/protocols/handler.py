@@ -31,7 +31,7 @@ from ninfer_jax.server.protocols.base import BuilderFactory, ResponseBuilder
 from ninfer_jax.server.protocols.lowering import lower, shape_of
 from ninfer_jax.server.protocols.request import RequestContext
 from ninfer_jax.server.request_ids import client_request_id_of, request_id_of
-from ninfer_jax.server.resident import LoadedModel, Resident
+from ninfer_jax.server.resident import Resident, ServedModel
 from ninfer_jax.server.streaming import SseStream
 from ninfer_jax.types import Admitted, Event, Failed, Finished, GenerationRequest
 
@@ -151,7 +151,7 @@ class ProtocolHandler:
             last = encode_event(builder, Failed(public(error)))
         await stream.end(last)
 
-    def _context(self, request: Request, model: LoadedModel) -> RequestContext:
+    def _context(self, request: Request, model: ServedModel) -> RequestContext:
         return RequestContext(
             request_id=request_id_of(request),
             created=int(self._sources.now()),
