@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ninfer_jax.kernels.gated_delta import xla
+from ninfer_jax.kernels.gated_delta import pallas_triton, xla
 from ninfer_jax.kernels.gated_delta.reference import l2_normalise
 from ninfer_jax.kernels.gated_delta.slots import read_slots, write_slots
 
@@ -63,16 +63,29 @@ def gated_delta_rule(
     """
     if v.shape[2] % k.shape[2] or rule.shape[1:] != (v.shape[2], k.shape[3], v.shape[3]):
         raise ValueError(f"gated_delta_rule: k {k.shape}, v {v.shape}, state {rule.shape}")
-    columns = v.shape[1]
     q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
     q, k = l2_normalise(q) * q.shape[-1] ** -0.5, l2_normalise(k)
-    state = read_slots(rule, slots)
-    if columns == 1:
-        out, state = xla.one_step(q[:, 0], k[:, 0], v[:, 0], beta[:, 0], log_decay[:, 0], state)
-        out = out[:, None]
-    else:
-        is_real = jnp.arange(columns) < lengths[:, None]
-        k, v = (jnp.where(is_real[:, :, None, None], x, 0.0) for x in (k, v))
-        beta, log_decay = (jnp.where(is_real[:, :, None], x, 0.0) for x in (beta, log_decay))
-        out, state = xla.chunked(q, k, v, beta, log_decay, state)
+    if v.shape[1] == 1:
+        first = (x[:, 0] for x in (q, k, v, beta, log_decay))
+        on_cuda = pallas_triton.one_step if pallas_triton.supports(rule.shape[1:]) else _one_step
+        out, rule = jax.lax.platform_dependent(*first, rule, slots, lengths, cuda=on_cuda, default=_one_step)
+        return out[:, None], rule
+    is_real = jnp.arange(v.shape[1]) < lengths[:, None]
+    k, v = (jnp.where(is_real[:, :, None, None], x, 0.0) for x in (k, v))
+    beta, log_decay = (jnp.where(is_real[:, :, None], x, 0.0) for x in (beta, log_decay))
+    out, state = xla.chunked(q, k, v, beta, log_decay, read_slots(rule, slots))
+    return out, write_slots(rule, slots, lengths > 0, state)
+
+
+def _one_step(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    beta: jax.Array,
+    log_decay: jax.Array,
+    rule: jax.Array,
+    slots: jax.Array,
+    lengths: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    out, state = xla.one_step(q, k, v, beta, log_decay, read_slots(rule, slots))
     return out, write_slots(rule, slots, lengths > 0, state)

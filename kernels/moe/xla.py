@@ -27,28 +27,15 @@ def expert(weight: Matrix, index: jax.Array) -> Matrix:
 
 
 def _product(x: jax.Array, weight: Matrix) -> jax.Array:
-    """``[..., in]`` by ``[out, in]`` (or a batch of them) -> float32."""
+    """``[rows, in]`` by ``[out, in]`` -> float32."""
     values = weight.values if isinstance(weight, QuantArray) else weight
-    y = jnp.einsum("...i,...oi->...o", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
+    y = jnp.einsum("ri,oi->ro", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
     return y * weight.scale if isinstance(weight, QuantArray) else y
 
 
 def _activate(gate_up: jax.Array, dtype: jnp.dtype) -> jax.Array:
     gate, up = jnp.split(gate_up, 2, axis=-1)
     return (jax.nn.silu(gate) * up).astype(dtype)
-
-
-def gathered(
-    x: jax.Array, gate_up: Matrix, down: Matrix, weights: jax.Array, experts: jax.Array
-) -> jax.Array:
-    """All pairs at once on copies of their experts: few tokens on an accelerator. ``[n, H]`` float32."""
-
-    def pick(weight: Matrix) -> Matrix:
-        chosen: Matrix = jax.tree.map(lambda array: array[experts], weight)
-        return chosen
-
-    hidden = _activate(_product(x[:, None], pick(gate_up)), x.dtype)
-    return jnp.sum(_product(hidden, pick(down)) * weights[:, :, None], axis=1)
 
 
 def in_blocks(

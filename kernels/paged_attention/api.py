@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, reference
+from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, pallas_triton, reference
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
@@ -36,10 +36,12 @@ def paged_attention(
     if scale is None:
         scale = float(q.shape[-1] ** -0.5)
     on_cpu = numba_cpu if numba_cpu.supports(pool) else cpu
+    on_cuda = pallas_triton if pallas_triton.supports(q.shape[-1], pool.k.dtype) else reference
     arguments = (q.astype(jnp.float32), k, v, pool, block_tables, starts, lengths)
     out, pool = jax.lax.platform_dependent(
         *arguments,
         cpu=partial(on_cpu.paged_attention, scale=scale),
+        cuda=partial(on_cuda.paged_attention, scale=scale),
         default=partial(reference.paged_attention, scale=scale),
     )
     return out.astype(q.dtype), pool

@@ -102,6 +102,7 @@ def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None
         )
     environ["JAX_PLATFORMS"] = "cpu"
     environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # the plugin would ask a driver that may not be there
+    environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # what a compile-only client writes cannot be read
     environ["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {AUTOTUNING_OFF}".strip()
 
 

@@ -20,6 +20,7 @@ from ninfer_jax.cache import pages_for
 from ninfer_jax.config import PAGE_SIZE, EngineConfig, WeightFormat
 from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.kernels.linear import QuantArray
+from ninfer_jax.kernels.moe.pallas_triton import MIN_ROWS
 from ninfer_jax.models.base import ArraySpec, KVPool, ModelConfig, Weights
 from ninfer_jax.models.weights import is_spec, spec_leaves
 
@@ -117,20 +118,18 @@ def make_ledger(
 def estimate_workspace(
     model: ModelConfig, specs: Weights, config: EngineConfig, activation: DTypeLike
 ) -> int:
-    """Temporaries of the largest prefill program: the widest layer's activations, and attention's scores.
-
-    Chunks attend over their whole block table; scores, their exponents and the gathered pages are float32.
-    """
+    """Temporaries of the largest prefill program: the widest product's operands, in and out, and where
+    there are experts the rows of their blocks."""
     columns, itemsize = config.prefill_chunk, np.dtype(activation).itemsize
-    matrices = [
-        spec.shape[-2:] for spec in spec_leaves(specs) if spec.role == "matmul" and spec.axes[0] != "vocab"
-    ]
-    widest = max(rows + inputs for rows, inputs in matrices)
-    context = pages_for(config.max_context) * PAGE_SIZE
-    heads = getattr(model, "num_heads", model.num_kv_heads)
-    scores = 2 * heads * columns * context * 4
-    gathered = 2 * context * model.num_kv_heads * model.head_dim * 4
-    return columns * widest * (itemsize + 4) + scores + gathered
+    matrices = [spec for spec in spec_leaves(specs) if spec.role == "matmul" and spec.axes[0] != "vocab"]
+    dense = [spec.shape for spec in matrices if spec.axes[0] != "experts"]
+    size = columns * max(rows + inputs for rows, inputs in dense) * (itemsize + 4)
+    experts = getattr(model, "experts", None)
+    if experts is not None:
+        pairs = columns * experts.top_k
+        rows = min(pairs * MIN_ROWS, pairs + experts.count * MIN_ROWS)
+        size += rows * (model.hidden_size * 4 + experts.intermediate_size * itemsize)
+    return int(size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ninfer_jax.kernels.gated_delta import allocate_slots, api, reference, write_slots
+from ninfer_jax.kernels.gated_delta import allocate_slots, api, pallas_triton, reference, write_slots
 
 causal_conv = jax.jit(api.causal_conv)
 gated_delta_rule = jax.jit(api.gated_delta_rule)
@@ -144,6 +144,27 @@ def test_convolution_and_its_history(columns):
         assert np.asarray(new[slot]).tobytes() == np.asarray(history[0]).tobytes()
     for slot in (1, 3, 5):
         assert np.asarray(new[slot]).tobytes() == np.asarray(pool[slot]).tobytes()
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_pallas_step_equals_float64_and_spares_padding_rows(rows):
+    """In Pallas' interpreter. A padding row holds NaN and names a live row's slot."""
+    shape = (2, 6, 16, 64)
+    tokens, pool = random_tokens(rows, 1, shape), random_pool(rows + 2, shape)
+    slots, lengths = jnp.arange(rows, dtype=jnp.int32)[::-1] + 1, jnp.ones(rows, jnp.int32)
+    expected, final = float64_rule(*tokens, pool[slots])
+    q, k, v, beta, log_decay = (x[:, 0] for x in tokens)
+    q, k = reference.l2_normalise(q) * 0.25, reference.l2_normalise(k)
+    step = (q, k, v, beta, log_decay)
+    if rows > 1:
+        step = tuple(x.at[-1].set(jnp.nan) for x in step)
+        slots, lengths = slots.at[-1].set(slots[0]), lengths.at[-1].set(0)
+    out, new = pallas_triton.one_step(*step, pool, slots, lengths, interpret=True)
+    real = np.asarray(lengths) > 0
+    np.testing.assert_allclose(out[real], expected[real, 0], atol=1e-5)
+    np.testing.assert_allclose(new[slots[real]], final[real], atol=1e-5)
+    untouched = sorted(set(range(rows + 2)) - set(np.asarray(slots)[real].tolist()))
+    assert np.asarray(new)[untouched].tobytes() == np.asarray(pool)[untouched].tobytes()
 
 
 def test_bad_shapes_are_named():

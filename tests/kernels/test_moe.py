@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ninfer_jax.kernels.linear import QuantArray, quantise
 from ninfer_jax.kernels.linear.reference import dequantise
-from ninfer_jax.kernels.moe import Routing, reference, route, sparse_experts, xla
+from ninfer_jax.kernels.moe import Routing, pallas_triton, reference, route, sparse_experts, xla
+from ninfer_jax.kernels.moe.blocks import cut_into_blocks
 
 EXPERTS, HIDDEN, INNER = 7, 24, 12
 
@@ -23,7 +26,7 @@ def plain(weight):
     return jax.vmap(dequantise)(weight) if isinstance(weight, QuantArray) else weight
 
 
-@pytest.mark.parametrize("form", [sparse_experts, xla.gathered, xla.one_by_one, xla.in_blocks])
+@pytest.mark.parametrize("form", [sparse_experts, xla.one_by_one, xla.in_blocks])
 @pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.parametrize(("tokens", "top_k"), [(1, 3), (5, 1), (60, 3)])
 def test_every_form_equals_the_plain_one(form, quantised, tokens, top_k):
@@ -34,6 +37,35 @@ def test_every_form_equals_the_plain_one(form, quantised, tokens, top_k):
     arguments = (routing,) if form is sparse_experts else routing
     actual = jax.jit(form)(x, gate_up, down, *arguments)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize(("tokens", "top_k"), [(1, 2), (3, 4), (60, 3)])
+def test_pallas_kernel_equals_the_plain_one(quantised, tokens, top_k):
+    """In Pallas' interpreter; sizes in whole tiles, blocks of one pair and sorted blocks."""
+    rng = np.random.default_rng(3)
+    draw = lambda *shape: jnp.asarray(rng.standard_normal(shape), jnp.float32)
+    x, gate_up, down = draw(tokens, 128), draw(9, 128, 128) * 0.1, draw(9, 128, 64) * 0.1
+    routing = route(draw(tokens, 9), top_k)
+    if quantised:
+        gate_up, down = quantise(gate_up), quantise(down)
+    assert pallas_triton.supports(gate_up, down)
+    expected = reference.sparse_experts(x, plain(gate_up), plain(down), *routing)
+    actual = pallas_triton.sparse_experts(x, gate_up, down, *routing, interpret=True)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(0, 2**20))
+@settings(max_examples=30, deadline=None)
+def test_every_pair_has_a_row_of_its_own_in_a_block_of_its_expert(tokens, top_k, seed):
+    rng = np.random.default_rng(seed)
+    experts = np.stack([rng.permutation(6)[:top_k] for _ in range(tokens)]).astype(np.int32)
+    blocks = jax.tree.map(np.asarray, cut_into_blocks(jnp.asarray(experts), 6, 4))
+    places = blocks.places.reshape(-1)
+    assert len(set(places)) == places.size
+    assert places.max() < blocks.used[0] * 4
+    np.testing.assert_array_equal(blocks.experts[places // 4], experts.reshape(-1))
+    np.testing.assert_array_equal(blocks.tokens.reshape(-1)[places], np.repeat(np.arange(tokens), top_k))
 
 
 @pytest.mark.parametrize("form", [xla.one_by_one, xla.in_blocks])

@@ -1,4 +1,4 @@
-"""The CPU form against the plain reference: outputs of real columns, and the pool outside the null page."""
+"""Every form against the plain reference: outputs of real columns, and the pool outside the null page."""
 
 import math
 import re
@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.paged_attention import KVPool, allocate_pool, api, cpu, numba_cpu, reference
+from ninfer_jax.kernels.paged_attention import (
+    KVPool,
+    allocate_pool,
+    api,
+    cpu,
+    numba_cpu,
+    pallas_triton,
+    reference,
+)
 from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, ArgSpec
 
 
@@ -27,8 +35,13 @@ def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
 @pytest.mark.parametrize("spec", ALL, ids=lambda spec: spec.name)
 @pytest.mark.parametrize(
     "function",
-    [cpu.paged_attention, numba_cpu.paged_attention, api.paged_attention],
-    ids=["xla", "numba", "api"],
+    [
+        cpu.paged_attention,
+        numba_cpu.paged_attention,
+        partial(pallas_triton.paged_attention, interpret=True),
+        api.paged_attention,
+    ],
+    ids=["xla", "numba", "pallas", "api"],
 )
 def test_equals_reference(function: Any, spec: ArgSpec) -> None:
     expected, expected_pool = call(reference.paged_attention, spec)

@@ -1,0 +1,94 @@
+"""One decode step of the gated delta rule on NVIDIA GPUs, in place: a Pallas (Triton) kernel over slots.
+
+A program owns some value channels of one head of one row: it reads that part of the slot once, and writes
+it once, back where it stood. The pool is aliased, so nothing of its size is touched.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+NAME = "gated_delta_step"
+CHANNELS = 32
+"""Value channels of one program: enough programs to fill a GPU with one row, coalesced rows of 128 bytes."""
+_struct: Any = jax.ShapeDtypeStruct
+
+
+def supports(rule_shape: tuple[int, ...]) -> bool:
+    """Triton loads powers of two."""
+    _, dk, dv = rule_shape
+    return dk & (dk - 1) == 0 and dk >= 16 and dv % CHANNELS == 0
+
+
+def one_step(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    beta: jax.Array,
+    log_decay: jax.Array,
+    rule: jax.Array,
+    slots: jax.Array,
+    lengths: jax.Array,
+    interpret: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """q, k ``[B, Hk, dk]`` normalised and scaled · v ``[B, Hv, dv]`` · beta, log_decay ``[B, Hv]`` · rule
+    ``[S, Hv, dk, dv]`` · slots, lengths ``[B]``, all float32 but the last two. Returns out ``[B, Hv, dv]``
+    and the pool; rows of length 0 leave their slot alone."""
+    rows, heads, dv = v.shape
+    dk, group = q.shape[2], heads // q.shape[1]
+
+    def of_head(size: int) -> pl.BlockSpec:
+        return pl.BlockSpec((None, None, size), lambda row, head, part: (row, head // group, 0))
+
+    channels = pl.BlockSpec((None, None, CHANNELS), lambda row, head, part: (row, head, part))
+    out, rule = pl.pallas_call(
+        _kernel,
+        grid=(rows, heads, dv // CHANNELS),
+        in_specs=[
+            of_head(dk),
+            of_head(dk),
+            channels,
+            *(_whole(array) for array in (beta, log_decay, slots, lengths, rule)),
+        ],
+        out_specs=[channels, _whole(rule)],
+        out_shape=[_struct(v.shape, jnp.float32), _struct(rule.shape, jnp.float32)],
+        input_output_aliases={7: 1},
+        compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=1),
+        interpret=interpret,
+        name=NAME,
+    )(q, k, v, beta, log_decay, slots, lengths, rule)
+    return out, rule
+
+
+def _whole(array: jax.Array) -> pl.BlockSpec:
+    """An operand that every program reads where it wants to."""
+    return pl.BlockSpec(array.shape, lambda *_: (0,) * array.ndim)
+
+
+def _kernel(
+    q_ref: Any,
+    k_ref: Any,
+    v_ref: Any,
+    beta_ref: Any,
+    log_decay_ref: Any,
+    slots_ref: Any,
+    lengths_ref: Any,
+    rule_ref: Any,
+    out_ref: Any,
+    new_rule_ref: Any,
+) -> None:
+    row, head = pl.program_id(0), pl.program_id(1)
+    channels = pl.ds(pl.program_id(2) * CHANNELS, CHANNELS)
+    slot = slots_ref[row]
+    q, k = q_ref[...], k_ref[...]
+    state = rule_ref[slot, head, :, channels] * jnp.exp(log_decay_ref[row, head])
+    error = beta_ref[row, head] * (v_ref[...] - jnp.sum(state * k[:, None], axis=0))
+    state = state + k[:, None] * error[None, :]
+    out_ref[...] = jnp.sum(state * q[:, None], axis=0)
+
+    @pl.when(lengths_ref[row] > 0)
+    def _() -> None:
+        new_rule_ref[slot, head, :, channels] = state
