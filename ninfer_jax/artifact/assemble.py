@@ -14,14 +14,15 @@ from typing import Any, TypeAlias
 import jax
 import ml_dtypes
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from jax.typing import DTypeLike
+from numpy.typing import NDArray
 
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import CorruptModelError
 from ninfer_jax.kernels.linear import QuantArray, quantise_rows
 from ninfer_jax.models.base import ArraySpec, Weights
-from ninfer_jax.models.weights import is_spec, to_layout
+from ninfer_jax.models.weights import is_spec, leaf_dtype, to_layout
 
 BLOCK_ELEMENTS = 1 << 18
 """Elements handled at once: 1 MiB of float32."""
@@ -46,11 +47,8 @@ def host_leaf(
 ) -> HostLeaf:
     """One leaf in host memory, in the format that the model computes with."""
     blocks = _blocks(source, spec)
-    if spec.role == "vector":
-        return _cast(spec, blocks, np.dtype(np.float32 if spec.keep_float32 else activation_dtype))
-    if weight_format == "int8":
-        return _quantise(spec, blocks)
-    return _cast(spec, blocks, BF16 if weight_format == "bf16" else np.dtype(np.float32))
+    dtype = leaf_dtype(spec, weight_format, activation_dtype)
+    return _quantise(spec, blocks) if dtype == np.int8 else _cast(spec, blocks, dtype)
 
 
 def load_weights(

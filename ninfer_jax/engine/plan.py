@@ -22,7 +22,7 @@ from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.kernels.linear import QuantArray
 from ninfer_jax.kernels.moe.pallas_triton import MIN_ROWS
 from ninfer_jax.models.base import ArraySpec, KVPool, ModelConfig, Weights
-from ninfer_jax.models.weights import is_spec, spec_leaves
+from ninfer_jax.models.weights import is_spec, leaf_dtype, spec_leaves
 
 RUNTIME_BYTES = 768 << 20
 """An allowance for what a CUDA process holds beside XLA's arrays: context, loaded kernels, libraries."""
@@ -35,11 +35,9 @@ def weight_shapes(
     struct = partial(jax.ShapeDtypeStruct, sharding=sharding)
 
     def shapes(spec: ArraySpec) -> Any:
-        if spec.role == "vector":
-            return struct(spec.shape, jnp.float32 if spec.keep_float32 else activation)
-        if weights == "int8":
-            return QuantArray(struct(spec.shape, jnp.int8), struct(spec.shape[:-1], jnp.float32))  # type: ignore[arg-type]
-        return struct(spec.shape, jnp.bfloat16 if weights == "bf16" else jnp.float32)
+        dtype = leaf_dtype(spec, weights, activation)
+        values = struct(spec.shape, dtype)
+        return values if dtype != np.int8 else QuantArray(values, struct(spec.shape[:-1], jnp.float32))  # type: ignore[arg-type]
 
     return jax.tree.map(shapes, specs, is_leaf=is_spec)
 

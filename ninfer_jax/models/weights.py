@@ -56,19 +56,21 @@ def random_array(spec: ArraySpec, seed: int) -> NDArray[np.float32]:
             return rng.standard_normal(spec.shape, np.float32) * np.float32(spec.shape[-1] ** -0.5)
 
 
+def leaf_dtype(spec: ArraySpec, weight_format: WeightFormat, activation_dtype: DTypeLike) -> np.dtype[Any]:
+    """The element type that a leaf is computed with; a matrix of int8 is a ``QuantArray``."""
+    if spec.role == "vector":
+        dtype = jnp.dtype(jnp.float32 if spec.keep_float32 else activation_dtype)
+    else:
+        dtype = jnp.dtype({"int8": jnp.int8, "bf16": jnp.bfloat16, "f32": jnp.float32}[weight_format])
+    return dtype
+
+
 def format_array(
     spec: ArraySpec, array: NDArray[Any], weight_format: WeightFormat, activation_dtype: DTypeLike
 ) -> Any:
     """One loaded array as the leaf that the model computes with."""
-    if spec.role == "vector":
-        return jnp.asarray(array, jnp.float32 if spec.keep_float32 else activation_dtype)
-    match weight_format:
-        case "int8":
-            return quantise(array)
-        case "bf16":
-            return jnp.asarray(array, jnp.bfloat16)
-        case "f32":
-            return jnp.asarray(array, jnp.float32)
+    dtype = leaf_dtype(spec, weight_format, activation_dtype)
+    return quantise(array) if dtype == np.int8 else jnp.asarray(array, dtype)
 
 
 def random_weights(
