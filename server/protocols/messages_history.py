@@ -152,7 +152,8 @@ class _History:
             raise _bad_history(path, "must not hold two tool_result blocks for one tool_use_id")
         if not self._seen_assistant:  # cut from a longer conversation, or brought from elsewhere
             return results
-        unknown = [call_id for call_id in by_id if call_id not in self._open_calls]
+        called = frozenset(self._open_calls)
+        unknown = [call_id for call_id in by_id if call_id not in called]
         if unknown:
             raise _bad_history(
                 path,

@@ -44,10 +44,11 @@ def parse_tools(body: JsonObject, marks: CacheMarks, hints: Hints) -> list[Tool]
             hints.refuse(
                 join(path, "type"), f"nobody here runs {kind[:64]!r}; declare tools with an input_schema"
             )
-    names = [tool.name for tool in tools]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise invalid("tools", f"declares {name!r} twice")
+    declared: set[str] = set()
+    for tool in tools:
+        if tool.name in declared:
+            raise invalid("tools", f"declares {tool.name!r} twice")
+        declared.add(tool.name)
     return tools
 
 

@@ -102,6 +102,12 @@ def test_messages_thinking_with_signature_replay(client):
     assert "<think>\nDeep thought.\n</think>\n\nFirst." in prompt_text(engine)
 
 
+def test_messages_models_are_listed(client):
+    api = client(engine_for("x"))
+    assert [(model.id, model.display_name) for model in api.models.list()] == [("fake-model", "fake-model")]
+    assert api.models.retrieve("fake-model").type == "model"
+
+
 def test_messages_count_tokens(client):
     api = client(engine_for("</think>\n\nok"))
     asked = {"model": "m", "messages": [user()], "tools": [WEATHER], "system": "Be terse."}
