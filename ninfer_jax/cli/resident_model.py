@@ -84,6 +84,11 @@ def load_resident(
         options=public,
         stats=stats,
         device={"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        memory={
+            "weights_bytes": model.weight_bytes,
+            "kv_bytes": stats["capacity"]["kv_bytes"],
+            "device": device.memory_stats(),  # what its allocator says; None where there is no such thing
+        },
     )
     return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
 

@@ -27,7 +27,7 @@ def server_start(
     argv: Sequence[str] = sys.argv,
 ) -> dict[str, Any]:
     """The ``server_start`` event's own members. ``options`` are the resolved flags without secrets,
-    ``stats`` the ready engine's, ``device`` names the accelerator, ``memory`` is the sizing ledger."""
+    ``stats`` the ready engine's, ``device`` names the accelerator, ``memory`` is in bytes."""
     return {
         "model": {
             "model_id": info.model_id,

@@ -5,6 +5,8 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.cli.test_serve import CHAT, HELLO, Running, model
 
 __all__ = ["model"]
@@ -32,6 +34,24 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 def breaking(*arguments):
     """The command line of a server whose 40th decode round raises."""
     return [sys.executable, "-c", BREAKING, *map(str, arguments), "--kv-capacity", "512"]
+
+
+@pytest.fixture
+def start(model):
+    """``start(*flags)`` gives a ready server that will break; it never outlives the test."""
+    running = []
+
+    def begin(*flags):
+        server = Running(model, *flags, launch=breaking)
+        running.append(server)
+        server.wait_ready()
+        return server
+
+    yield begin
+    for server in running:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()
 
 
 def until_it_breaks(server):
@@ -64,10 +84,9 @@ def check_answers(answers, log):
     assert not [event for event in events if event["event"] == "request_done"]
 
 
-def test_exit_on_failure_answers_everybody_and_exits_1(model, tmp_path):
+def test_exit_on_failure_answers_everybody_and_exits_1(start, tmp_path):
     log = tmp_path / "log.jsonl"
-    server = Running(model, "--exit-on-failure", "--request-log-jsonl", log, launch=breaking)
-    server.wait_ready()
+    server = start("--exit-on-failure", "--request-log-jsonl", log)
     answers = until_it_breaks(server)
     _, shown = server.process.communicate(timeout=60)
     server.http.close()
@@ -78,10 +97,9 @@ def test_exit_on_failure_answers_everybody_and_exits_1(model, tmp_path):
     check_answers(answers, log)
 
 
-def test_without_it_health_stays_503_until_somebody_acts(model, tmp_path):
+def test_without_it_health_stays_503_until_somebody_acts(start, tmp_path):
     log = tmp_path / "log.jsonl"
-    server = Running(model, "--request-log-jsonl", log, launch=breaking)
-    server.wait_ready()
+    server = start("--request-log-jsonl", log)
     answers = until_it_breaks(server)
     health = server.http.get("/health")
     assert (health.status_code, health.json()) == (503, {"status": "unavailable", "model_loaded": True})
