@@ -114,7 +114,7 @@ def _sampling(samplers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 def _template(capabilities: Mapping[str, Any] | None) -> str:
     if capabilities is None:
         return "none: plain completions only"
-    words = [name for name in ("tools", "thinking", "images") if capabilities[name]]
+    words = [name for name in ("tools", "thinking") if capabilities[name]]
     if capabilities["efforts"]:
         words.append(f"reasoning effort {'/'.join(capabilities['efforts'])}")
     return ", ".join(["chat", *words])
