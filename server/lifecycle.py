@@ -36,6 +36,8 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
+    except UnicodeError:  # no name can be encoded that has a label of 64 letters, or bytes that are no text
+        raise ListenError(f"{host!r} is not a host name", field="--host") from None
     except OSError as error:
         raise ListenError(f"cannot listen on {host}: {error.strerror}", field="--host") from None
     try:

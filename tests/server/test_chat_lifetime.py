@@ -235,3 +235,9 @@ def test_a_port_in_use_is_named():
 def test_an_address_that_is_not_ours_is_named(host):
     with pytest.raises(ListenError, match=f"cannot listen on {host}"):
         listen(host, 0)
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b", "a\udcff"])
+def test_a_host_that_is_no_name_at_all_is_refused(host):
+    with pytest.raises(ListenError, match="is not a host name"):
+        listen(host, 0)
