@@ -11,6 +11,8 @@ from typing import Any
 
 MAX_DEPTH = 128
 MAX_INTEGER_DIGITS = 4_000  # int() refuses more than 4,300 by default
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+"""What the fast writers of JSON, the counters and the log can hold as an integer."""
 
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -21,7 +23,8 @@ class JsonError(ValueError):
 
 
 class JsonFloat(float):
-    """A number written with a fraction or an exponent; ``str()`` gives the spelling it came in."""
+    """A number written with a fraction or an exponent, or beyond 64 bits; ``str()`` gives the spelling it
+    came in."""
 
     __slots__ = ("text",)
 
@@ -40,7 +43,8 @@ class JsonFloat(float):
 
 
 def parse_json(data: bytes | bytearray | str) -> Any:
-    """Parse UTF-8 JSON into dicts (received order), lists, str, int, :class:`JsonFloat`, bool and None.
+    """Parse UTF-8 JSON into dicts (received order), lists, str, int (of 64 bits), :class:`JsonFloat`, bool
+    and None.
 
     Raises JsonError for malformed text, NaN and infinities, repeated members and nesting beyond
     ``MAX_DEPTH``. Lone surrogates, which no tokenizer can encode, become U+FFFD.
@@ -102,10 +106,11 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(text: str) -> int:
+def _integer(text: str) -> int | JsonFloat:
     if len(text) > MAX_INTEGER_DIGITS:
         raise JsonError(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
-    return int(text)
+    value = int(text)
+    return value if MIN_INTEGER <= value <= MAX_INTEGER else JsonFloat(text)
 
 
 def _refuse_constant(name: str) -> Any:

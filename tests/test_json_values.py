@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ninfer_jax.json_values import MAX_DEPTH, JsonError, JsonFloat, dump_json, parse_json
+from ninfer_jax.server.sse import to_json
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -21,6 +26,18 @@ VALUES = st.recursive(
 )
 def test_spelling_and_order_survive(text):
     assert dump_json(parse_json(text)) == text
+
+
+@pytest.mark.parametrize("text", [str(-(2**63)), str(2**64 - 1), str(-(2**63) - 1), str(2**64), "9" * 4000])
+def test_an_integer_of_any_size_is_spelled_alike_by_both_writers(text):
+    value = parse_json(f'{{"a": {text}}}')
+    assert dump_json(value) == f'{{"a": {text}}}'
+    assert to_json(value) == f'{{"a":{text}}}'.encode()
+
+
+def test_only_integers_of_64_bits_are_integers():
+    assert isinstance(parse_json(str(2**64 - 1)), int)
+    assert isinstance(parse_json(str(2**64)), JsonFloat)
 
 
 def test_a_float_is_still_a_number():

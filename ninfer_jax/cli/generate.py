@@ -1,7 +1,6 @@
 """``ninfer-jax generate``: one answer, or a chat, in the terminal. Text to stdout, the rest to stderr."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from ninfer_jax.engine.generate_options import Options
 from ninfer_jax.engine.generate_result import GenerateResult
 from ninfer_jax.engine.inference_engine import InferenceEngine, Prompt
 from ninfer_jax.errors import ConfigError, RequestError
+from ninfer_jax.json_values import parse_json
 
 HELP = "Generate text from a prompt or a file of messages, or chat, in the terminal."
 
@@ -106,7 +106,7 @@ def _system(text: str | None) -> list[Mapping[str, Any]]:
 def _read_messages(name: str) -> list[Mapping[str, Any]]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        value = json.loads(text)
+        value = parse_json(text)
     except OSError as error:
         raise ConfigError(f"{name}: {error.strerror}", field="--messages") from error
     except ValueError as error:

@@ -74,11 +74,7 @@ class InferenceEngine:
         loaded = model if isinstance(model, LoadedModel) else load(model, weights=weights)
         resolved = config or default_config(loaded)
         self._config = resolved if cache is None else replace(resolved, cache_layout=cache)
-        self._frontend = Frontend.from_resources(
-            loaded.resources,
-            max_context=self._config.max_context,
-            model_id=loaded.identity.model_id,
-        )
+        self._frontend = Frontend.from_resources(loaded.resources, max_context=self._config.max_context)
         self._host = build_engine(loaded, self._config, progress=progress)
         self._capacity = self._config.max_concurrency + self._config.max_pending_requests
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from ninfer_jax.errors import InvalidRequestError, NinferError, ResponseNotFoundError
+from ninfer_jax.json_values import parse_json
 from ninfer_jax.server.completion import Completion, TextSegment
 from ninfer_jax.server.fields import JsonObject, invalid, join
 from ninfer_jax.server.protocols.base import ResponseBuilder
@@ -249,7 +248,7 @@ class _StoredOutput:
         if producer is None:
             return None
         if producer.id not in self._read:
-            items = orjson.loads(producer.step.output_items)
+            items = parse_json(producer.step.output_items)
             self._read[producer.id] = {item["id"]: item for item in items}
         return self._read[producer.id][item_id]
 
@@ -257,8 +256,8 @@ class _StoredOutput:
 def _stored_items(parent: StoredResponse | None) -> Iterator[list[Item]]:
     """Inputs and outputs in turn, from the beginning of the conversation."""
     for step in parent.step.lineage() if parent else ():
-        yield orjson.loads(step.input_items)
-        yield orjson.loads(step.output_items)
+        yield parse_json(step.input_items)
+        yield parse_json(step.output_items)
 
 
 def _all_turns(history: HistoryBuilder, new_items: Sequence[Item], instructions: str | None) -> list[Turn]:

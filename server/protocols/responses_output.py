@@ -1,9 +1,8 @@
 """Output Items, folded from deltas; every step is told as an event. One fold serves both modes."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-import orjson
 
 from ninfer_jax.server.protocols.responses_items import Item, seal_reasoning
 from ninfer_jax.server.protocols.responses_tools import FunctionName
@@ -182,7 +181,7 @@ class _OpenCall(_OpenItem):
 
 def _is_json(text: str) -> bool:
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
+        json.loads(text, parse_int=str, parse_float=str)  # of any size
+    except (ValueError, RecursionError):
         return False
     return True

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from sanic import HTTPResponse, Request
 
 from ninfer_jax.errors import UnsupportedFeatureError
+from ninfer_jax.json_values import parse_json
 from ninfer_jax.server.fields import invalid, one_of
 from ninfer_jax.server.http import App, json_response
 from ninfer_jax.server.protocols.handler import ProtocolHandler
@@ -46,7 +46,7 @@ def add_routes(app: App, handler: ProtocolHandler, store: ResponseStore) -> None
         return json_response({"id": response_id, "object": "response.deleted", "deleted": True})
 
     async def list_input(request: Request, response_id: str) -> HTTPResponse:
-        items = orjson.loads(store.get(response_id).step.input_items)
+        items = parse_json(store.get(response_id).step.input_items)
         _refuse_include(request)
         return json_response(page_of(items, request))
 

@@ -81,7 +81,7 @@ def test_a_wrong_command_line_exits_2(capsys, arguments, blamed):
     assert blamed in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["{", '"x"', "3"])
+@pytest.mark.parametrize("text", ["{", '"x"', "3", pytest.param("[" * 100_000, id="deep")])
 def test_a_messages_file_of_another_shape_exits_2(tmp_path, capsys, text):
     file = tmp_path / "chat.json"
     file.write_text(text)

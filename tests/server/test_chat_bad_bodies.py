@@ -54,6 +54,15 @@ def test_large_numbers_are_named(start):
     assert answer.json()["error"]["param"] == "temperature"
 
 
+@pytest.mark.parametrize("digits", ["18446744073709551616", "9" * 4000])
+@pytest.mark.parametrize("member", ["max_tokens", "max_completion_tokens", "n", "seed", "top_k"])
+def test_integers_beyond_64_bits_are_refused(start, member, digits):
+    """No counter, log or line of the console could hold them."""
+    raw = f'{{"messages": [{{"role": "user", "content": ""}}], "{member}": {digits}}}'
+    answer = start().http.post(CHAT, content=raw.encode())
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, member)
+
+
 def test_a_lone_surrogate_is_replaced(start):
     raw = rb'{"messages": [{"role": "user", "content": "cut \ud83d"}], "max_tokens": 1}'
     assert start().http.post(CHAT, content=raw).status_code == 200

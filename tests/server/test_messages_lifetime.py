@@ -80,7 +80,7 @@ def test_messages_a_full_house_is_529(start, stream):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_messages_a_queue_timeout_is_504(start, stream):
-    engine = endless(pending_timeout=2.0)
+    engine = endless(pending_timeout=0.2)
     server = start(engine, hybrid())
     with open_stream(server):
         answer = server.http.post(MESSAGES, json=body(stream=stream))
@@ -89,7 +89,7 @@ def test_messages_a_queue_timeout_is_504(start, stream):
 
 
 def test_messages_a_queue_timeout_after_a_heartbeat_is_an_error_event(start):
-    engine = endless(pending_timeout=2.0)
+    engine = endless(pending_timeout=0.4)
     server = start(engine, hybrid(), heartbeat=0.1)
     with open_stream(server), open_stream(server) as waiting:
         assert waiting.status_code == 200

@@ -2,7 +2,6 @@
 
 import json
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +64,24 @@ def test_store_false_is_neither_retrieved_nor_continued(start):
 def test_a_response_that_names_itself_is_unknown(start):
     server = start(engine_for("x"), hybrid())
     assert refused(server, previous_response_id="resp_self")["code"] == "previous_response_not_found"
+
+
+def test_numbers_of_any_size_in_tools_and_items_are_echoed_and_continued(start):
+    """A schema may say ``"maximum": 1e999``, or 10**30; the stored history must stay readable."""
+    server = start(engine_for("x"), hybrid())
+    numbers = "[123456789012345678901234567890, -123456789012345678901234567890, 1e999, 1e2]"
+    tools = f'[{{"type": "function", "name": "f", "parameters": {{"type": "object", "enum": {numbers}}}}}]'
+    part = f'{{"type": "input_text", "text": "hi", "unknown": {numbers}}}'
+    item = f'{{"type": "message", "role": "user", "content": [{part}]}}'
+    raw = f'{{"model": "fake-model", "max_output_tokens": 16, "tools": {tools}, "input": [{item}]}}'
+    answer = server.http.post(RESPONSES, content=raw)
+    assert answer.status_code == 200, answer.text
+    assert numbers.replace(" ", "") in answer.text
+    first = answer.json()["id"]
+    listed = server.http.get(f"{RESPONSES}/{first}/input_items")
+    assert listed.status_code == 200
+    assert numbers.replace(" ", "") in listed.text
+    create(server, previous_response_id=first)
 
 
 def test_delete_takes_the_object_and_leaves_descendants(start):
@@ -325,7 +342,7 @@ def test_a_chain_of_200_is_rebuilt_in_linear_time(monkeypatch):
         admitted = Admitted(1, 0, 0.0)
         last = builder.format_response(Completion([TextSegment("content", ["ok"])], admitted, finished))["id"]
     loads = Counter()
-    monkeypatch.setattr(responses, "orjson", SimpleNamespace(loads=lambda raw: loads.count(raw)))
+    monkeypatch.setattr(responses, "parse_json", loads.count)
     prepared = ResponsesBuilder(context("last"), store).prepare(body(input="now", previous_response_id=last))
     assert loads.calls == 400
     assert len(prepared.conversation.turns) == 401
