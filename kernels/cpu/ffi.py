@@ -19,7 +19,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,6 +128,23 @@ def _source_file(name: str, source: str, kernel: Callable[..., Any]) -> Path:
     return path
 
 
+def _machine_code(path: Path, scope: Mapping[str, Any]) -> tuple[Any, Any]:
+    """``helper`` and ``handler``, compiled or read from what Numba keeps beside ``path``. Files there that
+    cannot be read, cut off by a full disk or a crash, are removed, to be made again by the next process."""
+    import numba  # half a second
+
+    def compiled(*, cache: bool) -> tuple[Any, Any]:
+        entry = numba.cfunc(numba.int64(numba.int64), cache=cache)
+        return entry(scope["helper"]), entry(scope["handler"])
+
+    try:
+        return compiled(cache=True)
+    except Exception:  # unpickling damaged bytes can raise anything; a fault of the code comes again below
+        for kept in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+            kept.unlink(missing_ok=True)
+        return compiled(cache=False)
+
+
 _registered: dict[str, Any] = {}
 
 
@@ -149,7 +166,7 @@ def register(
     """
     if name in _registered:
         return
-    import numba  # half a second
+    import numba
 
     from ninfer_jax.kernels.cpu import intrinsics, tasks
 
@@ -164,8 +181,7 @@ def register(
     scope |= {"places": intrinsics.symbol_address(symbol)}
     path = _source_file(name, source, run.py_func)  # type: ignore[attr-defined]
     exec(compile(source, str(path), "exec"), scope)
-    entry = numba.cfunc(numba.int64(numba.int64), cache=True)
-    helper, handler = entry(scope["helper"]), entry(scope["handler"])
+    helper, handler = _machine_code(path, scope)
     places[tasks.HELPER] = helper.address
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]

@@ -1,0 +1,30 @@
+"""Machine code that is kept on disk: a damaged file costs a compilation, never a start."""
+
+import pytest
+
+from ninfer_jax.kernels.cpu import ffi
+
+SOURCE = "def helper(job):\n    return job + 1\n\n\ndef handler(job):\n    return job + 2\n"
+
+
+def machine_code(path):
+    scope = {}
+    exec(compile(SOURCE, str(path), "exec"), scope)
+    return [function.ctypes(40) for function in ffi._machine_code(path, scope)]
+
+
+@pytest.mark.parametrize("size", [0, 30])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_cut_off_files_are_made_again(tmp_path, monkeypatch, suffix, size):
+    pytest.importorskip("numba")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    path = tmp_path / "entry.py"
+    path.write_text(SOURCE)
+    assert machine_code(path) == [41, 42]
+    kept = sorted((tmp_path / "__pycache__").glob(f"*.{suffix}"))
+    assert len(kept) == 2
+    for file in kept:
+        file.write_bytes(file.read_bytes()[:size])
+    assert machine_code(path) == [41, 42]
+    assert machine_code(path) == [41, 42]
+    assert all(file.stat().st_size > size for file in (tmp_path / "__pycache__").iterdir())
