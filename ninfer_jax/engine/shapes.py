@@ -6,7 +6,7 @@ badly between two buckets is run as several.
 
 from dataclasses import dataclass
 
-PREFILL_BUCKETS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
+PREFILL_BUCKETS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens of one prefill program. Each costs start-up time (trace, compile or cache read)."""
 
 CALL_COST = 16

@@ -8,8 +8,8 @@ from ninfer_jax.engine.shapes import CALL_COST, ShapeLadder
 
 
 def test_the_ladder_ends_at_the_chunk():
-    assert ShapeLadder.of(3, 1024) == ShapeLadder((1, 2, 3), (16, 64, 128, 256, 512, 1024))
-    assert ShapeLadder.of(1, 100) == ShapeLadder((1,), (16, 64, 100))
+    assert ShapeLadder.of(3, 1024) == ShapeLadder((1, 2, 3), (16, 32, 64, 128, 256, 512, 1024))
+    assert ShapeLadder.of(1, 100) == ShapeLadder((1,), (16, 32, 64, 100))
     assert ShapeLadder.of(1, 8).prefill_buckets == (8,)
 
 
@@ -31,7 +31,7 @@ def test_a_split_is_never_dearer_than_one_padded_bucket(length):
 
 
 @pytest.mark.parametrize(
-    ("length", "plan"), [(1, (16,)), (64, (64,)), (150, (128, 16, 16)), (300, (256, 64)), (1500, (1024, 512))]
+    ("length", "plan"), [(1, (16,)), (64, (64,)), (150, (128, 32)), (300, (256, 64)), (1500, (1024, 512))]
 )
 def test_splits(length, plan):
     assert ShapeLadder.of(1, 1024).split(length) == plan
