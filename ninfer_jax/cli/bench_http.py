@@ -87,11 +87,14 @@ class HttpTarget:
             async for event in _events(response):
                 if "error" in event:
                     raise NinferError(f"{self._url} failed in the stream: {event['error']}")
-                if any(_has_text(choice.get("delta", {})) for choice in event.get("choices") or ()):
-                    times.append(time.monotonic())
+                for choice in event.get("choices") or ():
+                    if _has_text(choice.get("delta", {})):
+                        times.append(time.monotonic())
+                    if choice.get("finish_reason") and not times:  # a token without text of its own
+                        times.append(time.monotonic())
                 usage = event.get("usage") or usage
         if usage is None or not times:
-            raise NinferError(f"{self._url} streamed no text, or no usage, for a request that asks for both")
+            raise NinferError(f"{self._url} ended a stream early, or without the usage that was asked for")
         return Trace(
             usage["prompt_tokens"], started, tuple(times), _spread(usage["completion_tokens"], len(times))
         )

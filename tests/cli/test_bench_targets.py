@@ -67,6 +67,7 @@ class FakeServer(BaseHTTPRequestHandler):
     """Chat completions whose prompt tokens are 7 plus the words of the message, two tokens a chunk."""
 
     status = 200
+    ends = 1
     bodies: list
 
     def do_GET(self):
@@ -76,7 +77,9 @@ class FakeServer(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.bodies.append((self.headers["authorization"], body))
         chunks = [{"choices": [{"delta": {"role": "assistant"}}]}]
-        chunks += [{"choices": [{"delta": {"content": "x y"}}]}] * ((body["max_tokens"] + 1) // 2)
+        if body["max_tokens"] > 1:
+            chunks += [{"choices": [{"delta": {"content": "x y"}}]}] * (body["max_tokens"] // 2)
+        chunks += [{"choices": [{"delta": {}, "finish_reason": "length"}]}] * self.ends
         words = len(body["messages"][0]["content"].split())
         usage = {"prompt_tokens": 7 + words, "completion_tokens": body["max_tokens"]}
         chunks += [{"choices": [], "usage": usage}]
@@ -117,9 +120,18 @@ def test_http_prompts_have_the_wanted_length_and_share_a_prefix(server):
     assert handler.bodies[-1][1]["model"] == "tiny"
 
 
+def test_http_a_token_without_text_is_seen_at_the_end(server):
+    target = HttpTarget("there", server[0])
+    assert target.run([Job(20, 1, 1)])[0].counts == (1,)
+
+
 def test_http_errors_name_the_server(server):
     url, handler = server
     target = HttpTarget("there", url)
+    handler.ends = 0
+    with pytest.raises(NinferError, match="ended a stream early"):
+        target.run([Job(20, 1, 1)])
+    handler.ends = 1
     handler.status = 503
     with pytest.raises(NinferError, match=r"127\.0\.0\.1.* answered 503"):
         target.run([Job(20, 1, 1)])
