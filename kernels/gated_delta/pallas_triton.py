@@ -11,19 +11,21 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from ninfer_jax.kernels.gated_delta.xla import normalise
+
 NAME = "gated_delta_step"
 CHANNELS = 32
 """Value channels of one program: enough programs to fill a GPU with one row, coalesced rows of 128 bytes."""
 _struct: Any = jax.ShapeDtypeStruct
 
 
-def supports(rule_shape: tuple[int, ...]) -> bool:
-    """Triton loads powers of two."""
-    _, dk, dv = rule_shape
-    return dk & (dk - 1) == 0 and dk >= 16 and dv % CHANNELS == 0
+def supports(columns: int, rule: jax.Array) -> bool:
+    """Decode only; Triton loads powers of two."""
+    _, _, dk, dv = rule.shape
+    return columns == 1 and dk & (dk - 1) == 0 and dk >= 16 and dv % CHANNELS == 0
 
 
-def one_step(
+def gated_delta_rule(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
@@ -34,9 +36,9 @@ def one_step(
     lengths: jax.Array,
     interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """q, k ``[B, Hk, dk]`` normalised and scaled · v ``[B, Hv, dv]`` · beta, log_decay ``[B, Hv]`` · rule
-    ``[S, Hv, dk, dv]`` · slots, lengths ``[B]``, all float32 but the last two. Returns out ``[B, Hv, dv]``
-    and the pool; rows of length 0 leave their slot alone."""
+    """See ``api.gated_delta_rule``; every operand but the last two is float32."""
+    q, k = normalise(q, k)
+    q, k, v, beta, log_decay = (x[:, 0] for x in (q, k, v, beta, log_decay))
     rows, heads, dv = v.shape
     dk, group = q.shape[2], heads // q.shape[1]
 
@@ -60,7 +62,7 @@ def one_step(
         interpret=interpret,
         name=NAME,
     )(q, k, v, beta, log_decay, slots, lengths, rule)
-    return out, rule
+    return out[:, None], rule
 
 
 def _whole(array: jax.Array) -> pl.BlockSpec:

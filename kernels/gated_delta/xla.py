@@ -1,11 +1,14 @@
-"""The gated delta rule in XLA: the one-step form for decode, the chunked form for prefill.
+"""Convolution and gated delta rule in XLA: the one-step form for decode, the chunked form for prefill.
 
-Both work in float32 at the highest matmul precision: the state is a running sum over the whole context,
+Both forms work in float32 at the highest matmul precision: the state is a running sum over the whole context,
 and rounding its factors to bfloat16 or TF32 is visible in the logits after a few hundred tokens.
 """
 
 import jax
 import jax.numpy as jnp
+
+from ninfer_jax.kernels.gated_delta.reference import l2_normalise
+from ninfer_jax.kernels.gated_delta.slots import read_slots, write_slots
 
 CHUNK = 64
 """Tokens that the chunked form handles as one matrix problem."""
@@ -40,6 +43,57 @@ def one_step(
     out = read[:, 0] + overlap * error
     new = flat * decay[..., None] + readers[:, 1, :, None] * error[:, None, :]
     return out.reshape(rows, heads, dv), new.reshape(state.shape)
+
+
+def gated_delta_rule(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    beta: jax.Array,
+    log_decay: jax.Array,
+    rule: jax.Array,
+    slots: jax.Array,
+    lengths: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """See ``api.gated_delta_rule``."""
+    q, k = normalise(q, k)
+    state = read_slots(rule, slots)
+    if v.shape[1] == 1:
+        out, state = one_step(q[:, 0], k[:, 0], v[:, 0], beta[:, 0], log_decay[:, 0], state)
+        return out[:, None], write_slots(rule, slots, lengths > 0, state)
+    is_real = jnp.arange(v.shape[1]) < lengths[:, None]
+    k, v = (jnp.where(is_real[:, :, None, None], x, 0.0) for x in (k, v))
+    beta, log_decay = (jnp.where(is_real[:, :, None], x, 0.0) for x in (beta, log_decay))
+    out, state = chunked(q, k, v, beta, log_decay, state)
+    return out, write_slots(rule, slots, lengths > 0, state)
+
+
+def normalise(q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """q of length ``dk ** -0.5``, k of length one."""
+    return l2_normalise(q) * q.shape[-1] ** -0.5, l2_normalise(k)
+
+
+def causal_conv(
+    x: jax.Array, weight: jax.Array, history: jax.Array, slots: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """See ``api.causal_conv``."""
+    width, columns = weight.shape[0], x.shape[1]
+    past = read_slots(history, _as_gather(slots))[: x.shape[0]]
+    window = jnp.concatenate([past.astype(x.dtype), x], axis=1)
+    wide, taps = window.astype(jnp.float32), weight.astype(jnp.float32)
+    y = jnp.asarray(sum(taps[tap] * wide[:, tap : tap + columns] for tap in range(width)))
+    if columns == 1:
+        last = window[:, 1:]
+    else:
+        ends = lengths[:, None] + jnp.arange(width - 1)
+        last = jnp.take_along_axis(window, ends[:, :, None], axis=1, mode="promise_in_bounds")
+    return jax.nn.silu(y).astype(x.dtype), write_slots(history, slots, lengths > 0, last)
+
+
+def _as_gather(slots: jax.Array) -> jax.Array:
+    """``slots``, or a lone slot twice. XLA:CPU turns a gather of one row into a slice and repeats it inside
+    every reader; the readers that the write does not wait for then cost a copy of the whole pool."""
+    return jnp.concatenate([slots, slots]) if slots.shape[0] == 1 else slots
 
 
 def _to_chunks(x: jax.Array, chunk: int) -> jax.Array:

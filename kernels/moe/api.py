@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from ninfer_jax.kernels.linear import Matrix
-from ninfer_jax.kernels.moe import pallas_triton, xla
+from ninfer_jax.kernels.moe import numba_cpu, pallas_triton, xla
 
 FEW_PAIRS = 128
-"""Up to this many (token, expert) pairs an expert rarely serves two of them: a CPU need not sort them."""
+"""Up to this many (token, expert) pairs an expert rarely serves two of them: XLA:CPU need not sort them."""
 
 
 class Routing(NamedTuple):
@@ -38,7 +38,8 @@ def sparse_experts(x: jax.Array, gate_up: Matrix, down: Matrix, routing: Routing
         raise ValueError(f"sparse_experts: gate_up {gate_up.shape} against down {down.shape}")
     weights = routing.weights.astype(jnp.float32)
     operands = (x, gate_up, down, weights, routing.experts)
-    on_cpu = xla.one_by_one if routing.experts.size <= FEW_PAIRS else xla.in_blocks
+    plain = xla.one_by_one if routing.experts.size <= FEW_PAIRS else xla.in_blocks
+    on_cpu = numba_cpu.sparse_experts if numba_cpu.supports(gate_up, down) else plain
     on_cuda = pallas_triton.sparse_experts if pallas_triton.supports(gate_up, down) else xla.in_blocks
     y: jax.Array = jax.lax.platform_dependent(*operands, cpu=on_cpu, cuda=on_cuda, default=xla.in_blocks)
     return y.astype(x.dtype)

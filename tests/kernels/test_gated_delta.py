@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ninfer_jax.kernels.gated_delta import allocate_slots, api, pallas_triton, reference, write_slots
+from ninfer_jax.kernels.cpu import is_available
+from ninfer_jax.kernels.gated_delta import allocate_slots, api, pallas_triton, reference, write_slots, xla
 
-causal_conv = jax.jit(api.causal_conv)
-gated_delta_rule = jax.jit(api.gated_delta_rule)
+RULES = [jax.jit(api.gated_delta_rule), jax.jit(xla.gated_delta_rule)]
+CONVS = [jax.jit(api.causal_conv), jax.jit(xla.causal_conv)]
+every_rule = pytest.mark.parametrize("gated_delta_rule", RULES, ids=["api", "xla"])
+every_conv = pytest.mark.parametrize("causal_conv", CONVS, ids=["api", "xla"])
 reference_rule = jax.jit(reference.gated_delta_rule)
 
 SHAPES = [(2, 6, 8, 8), (4, 8, 16, 8), (1, 3, 8, 16)]  # Hk, Hv, dk, dv
@@ -54,11 +57,12 @@ def every_row(rows):
     return jnp.arange(rows, dtype=jnp.int32)
 
 
+@every_rule
 @pytest.mark.parametrize(
     ("shape", "columns"),
     [(SHAPES[0], 1), (SHAPES[0], 2), (SHAPES[1], 63), (SHAPES[2], 64), (SHAPES[0], 65), (SHAPES[1], 150)],
 )
-def test_rule_equals_float64(shape, columns):
+def test_rule_equals_float64(gated_delta_rule, shape, columns):
     tokens, pool = random_tokens(2, columns, shape), random_pool(2, shape)
     expected, final = float64_rule(*tokens, pool)
     lengths = jnp.full(2, columns)
@@ -70,9 +74,10 @@ def test_rule_equals_float64(shape, columns):
     np.testing.assert_allclose(state, final, atol=2e-5)
 
 
+@every_rule
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from([1, 3, 70]), min_size=1, max_size=4), st.integers(0, 2**20))
-def test_any_split_gives_the_same(parts, seed):
+def test_any_split_gives_the_same(gated_delta_rule, parts, seed):
     shape, columns = SHAPES[0], sum(parts)
     tokens, pool = random_tokens(1, columns, shape, seed), random_pool(1, shape, seed)
     expected, final = reference_rule(*tokens, pool)
@@ -86,7 +91,27 @@ def test_any_split_gives_the_same(parts, seed):
     np.testing.assert_allclose(pool, final, atol=2e-5)
 
 
-def test_two_thousand_steps_stay_near_float64():
+@pytest.mark.skipif(not is_available(), reason="Numba's kernels are not here")
+@pytest.mark.parametrize("shape", [(2, 6, 32, 128), (1, 3, 8, 40)])
+def test_on_cpu_a_state_does_not_depend_on_the_step_or_the_batch(shape):
+    """Bit for bit: one pass, ragged pieces and single tokens, alone and as a row of a batch."""
+    rule = RULES[0]
+    tokens, pool = random_tokens(3, 40, shape), random_pool(3, shape)
+    lengths = jnp.array([40, 17, 1])
+    outs, whole = rule(*tokens, pool, every_row(3), lengths)
+    for pieces in ([40], [1] * 40, [7, 1, 30, 2]):
+        alone, row_outs, start = pool[:1], [], 0
+        for piece in pieces:
+            step = tuple(x[:1, start : start + piece] for x in tokens)
+            out, alone = rule(*step, alone, every_row(1), jnp.array([piece]))
+            row_outs.append(out)
+            start += piece
+        assert np.asarray(alone[0]).tobytes() == np.asarray(whole[0]).tobytes(), pieces
+        assert np.asarray(jnp.concatenate(row_outs, axis=1)).tobytes() == np.asarray(outs[:1]).tobytes()
+
+
+@every_rule
+def test_two_thousand_steps_stay_near_float64(gated_delta_rule):
     shape, columns = SHAPES[0], 2000
     tokens, pool = random_tokens(1, columns, shape, 5), jnp.zeros((1, 6, 8, 8))
     expected, final = float64_rule(*tokens, pool)
@@ -99,8 +124,9 @@ def test_two_thousand_steps_stay_near_float64():
     assert np.abs(pool - final).max() < 1e-3
 
 
+@every_rule
 @pytest.mark.parametrize("columns", [1, 64, 100])
-def test_padding_rows_write_nothing(columns):
+def test_padding_rows_write_nothing(gated_delta_rule, columns):
     """Whatever they hold and whatever slot they name, a live row's included."""
     shape = SHAPES[0]
     tokens, pool = random_tokens(3, columns, shape), random_pool(5, shape)
@@ -114,8 +140,9 @@ def test_padding_rows_write_nothing(columns):
         assert np.asarray(new[slot]).tobytes() == np.asarray(pool[slot]).tobytes()
 
 
+@every_rule
 @pytest.mark.parametrize("length", [1, 5, 64, 70])
-def test_padding_columns_change_nothing(length):
+def test_padding_columns_change_nothing(gated_delta_rule, length):
     shape, columns = SHAPES[1], 128
     tokens, pool = random_tokens(1, columns, shape), random_pool(2, shape)
     garbage = tuple(x.at[:, length:].set(jnp.nan) for x in tokens)
@@ -130,8 +157,9 @@ def test_padding_columns_change_nothing(length):
     np.testing.assert_allclose(new[1], final[0], atol=2e-5)
 
 
+@every_conv
 @pytest.mark.parametrize("columns", [1, 2, 9])
-def test_convolution_and_its_history(columns):
+def test_convolution_and_its_history(causal_conv, columns):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.standard_normal((3, columns, 10)), jnp.float32)
     weight = jnp.asarray(rng.standard_normal((4, 10)), jnp.float32)
@@ -142,6 +170,7 @@ def test_convolution_and_its_history(columns):
         expected, history = reference.causal_conv(x[row : row + 1, :length], weight, pool[slot : slot + 1])
         np.testing.assert_allclose(y[row, :length], expected[0], atol=1e-6)
         assert np.asarray(new[slot]).tobytes() == np.asarray(history[0]).tobytes()
+        assert np.isfinite(y).all()
     for slot in (1, 3, 5):
         assert np.asarray(new[slot]).tobytes() == np.asarray(pool[slot]).tobytes()
 
@@ -153,15 +182,12 @@ def test_pallas_step_equals_float64_and_spares_padding_rows(rows):
     tokens, pool = random_tokens(rows, 1, shape), random_pool(rows + 2, shape)
     slots, lengths = jnp.arange(rows, dtype=jnp.int32)[::-1] + 1, jnp.ones(rows, jnp.int32)
     expected, final = float64_rule(*tokens, pool[slots])
-    q, k, v, beta, log_decay = (x[:, 0] for x in tokens)
-    q, k = reference.l2_normalise(q) * 0.25, reference.l2_normalise(k)
-    step = (q, k, v, beta, log_decay)
     if rows > 1:
-        step = tuple(x.at[-1].set(jnp.nan) for x in step)
+        tokens = tuple(x.at[-1].set(jnp.nan) for x in tokens)
         slots, lengths = slots.at[-1].set(slots[0]), lengths.at[-1].set(0)
-    out, new = pallas_triton.one_step(*step, pool, slots, lengths, interpret=True)
+    out, new = pallas_triton.gated_delta_rule(*tokens, pool, slots, lengths, interpret=True)
     real = np.asarray(lengths) > 0
-    np.testing.assert_allclose(out[real], expected[real, 0], atol=1e-5)
+    np.testing.assert_allclose(out[real], expected[real], atol=1e-5)
     np.testing.assert_allclose(new[slots[real]], final[real], atol=1e-5)
     untouched = sorted(set(range(rows + 2)) - set(np.asarray(slots)[real].tolist()))
     assert np.asarray(new)[untouched].tobytes() == np.asarray(pool)[untouched].tobytes()
@@ -170,25 +196,25 @@ def test_pallas_step_equals_float64_and_spares_padding_rows(rows):
 def test_bad_shapes_are_named():
     tokens, pool = random_tokens(1, 4, SHAPES[0]), random_pool(2, SHAPES[1])
     with pytest.raises(ValueError, match="state"):
-        gated_delta_rule(*tokens, pool, every_row(1), jnp.array([4]))
+        api.gated_delta_rule(*tokens, pool, every_row(1), jnp.array([4]))
     with pytest.raises(ValueError, match="history"):
-        causal_conv(
+        api.causal_conv(
             jnp.zeros((1, 2, 3)), jnp.zeros((4, 3)), jnp.zeros((2, 2, 3)), every_row(1), jnp.array([2])
         )
 
 
-def step_text(num_slots, rows, columns):
+def step_text(forms, num_slots, rows, columns):
     """The compiled text of one layer's step with donated slots, and how many of its bytes alias."""
     state = allocate_slots(num_slots, (6, 16, 16), (3, 160), jnp.float32)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state, x, weight, slots, lengths):
-        y, conv = causal_conv(x, weight, state.conv, slots, lengths)
+        y, conv = forms.causal_conv(x, weight, state.conv, slots, lengths)
         q, k, v = jnp.split(y, (32, 64), axis=-1)
         q, k = (part.reshape(*part.shape[:2], 2, 16) for part in (q, k))
         v = v.reshape(*v.shape[:2], 6, 16)
         gates = y[..., :6]
-        out, rule = gated_delta_rule(q, k, v, gates, -gates, state.rule, slots, lengths)
+        out, rule = forms.gated_delta_rule(q, k, v, gates, -gates, state.rule, slots, lengths)
         return out, state._replace(rule=rule, conv=conv)
 
     slots = jnp.arange(rows, dtype=jnp.int32)
@@ -198,16 +224,17 @@ def step_text(num_slots, rows, columns):
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (8, 1), (1, 128)])
-def test_slots_are_updated_in_place(rows, columns):
+@pytest.mark.parametrize("forms", [api, xla], ids=["api", "xla"])
+def test_slots_are_updated_in_place(forms, rows, columns):
     """Nothing the size of a pool is copied or made, so no step's cost depends on the number of slots."""
     num_slots = 40
-    text, memory, pools = step_text(num_slots, rows, columns)
+    text, memory, pools = step_text(forms, num_slots, rows, columns)
     assert memory.alias_size_in_bytes == pools
     copies = [
         line for line in text.splitlines() if re.search(rf"= \w+\[{num_slots},[^=]* (copy|scatter)\(", line)
     ]
     assert not copies, copies
-    assert memory.temp_size_in_bytes == step_text(20, rows, columns)[1].temp_size_in_bytes
+    assert memory.temp_size_in_bytes == step_text(forms, 20, rows, columns)[1].temp_size_in_bytes
 
 
 def test_write_slots_casts_to_the_pool():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ninfer_jax.kernels.cpu import is_available
 from ninfer_jax.kernels.linear import QuantArray, quantise
 from ninfer_jax.kernels.linear.reference import dequantise
 from ninfer_jax.kernels.moe import Routing, pallas_triton, reference, route, sparse_experts, xla
@@ -23,20 +24,39 @@ def random_case(tokens, top_k, seed=0):
 
 
 def plain(weight):
-    return jax.vmap(dequantise)(weight) if isinstance(weight, QuantArray) else weight
+    return jax.vmap(dequantise)(weight) if isinstance(weight, QuantArray) else weight.astype(jnp.float32)
+
+
+FORMATS = {
+    "f32": lambda weight: weight,
+    "bf16": lambda weight: weight.astype(jnp.bfloat16),
+    "int8": quantise,
+}
 
 
 @pytest.mark.parametrize("form", [sparse_experts, xla.one_by_one, xla.in_blocks])
-@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.parametrize("weights", FORMATS)
 @pytest.mark.parametrize(("tokens", "top_k"), [(1, 3), (5, 1), (60, 3)])
-def test_every_form_equals_the_plain_one(form, quantised, tokens, top_k):
+def test_every_form_equals_the_plain_one(form, weights, tokens, top_k):
     x, gate_up, down, routing = random_case(tokens, top_k)
-    if quantised:
-        gate_up, down = quantise(gate_up), quantise(down)
+    gate_up, down = FORMATS[weights](gate_up), FORMATS[weights](down)
     expected = reference.sparse_experts(x, plain(gate_up), plain(down), *routing)
     arguments = (routing,) if form is sparse_experts else routing
     actual = jax.jit(form)(x, gate_up, down, *arguments)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not is_available(), reason="Numba's kernels are not here")
+@pytest.mark.parametrize("weights", FORMATS)
+def test_on_cpu_a_token_does_not_depend_on_its_neighbours(weights):
+    """Bit for bit, in a batch or alone."""
+    x, gate_up, down, routing = random_case(33, 3)
+    gate_up, down = FORMATS[weights](gate_up), FORMATS[weights](down)
+    together = np.asarray(sparse_experts(x, gate_up, down, routing))
+    for token in (0, 7, 32):
+        row = Routing(routing.weights[token : token + 1], routing.experts[token : token + 1])
+        alone = np.asarray(sparse_experts(x[token : token + 1], gate_up, down, row))
+        assert alone[0].tobytes() == together[token].tobytes()
 
 
 @pytest.mark.parametrize("quantised", [False, True])
