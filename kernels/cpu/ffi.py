@@ -19,6 +19,7 @@ import hashlib
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +147,8 @@ def _machine_code(path: Path, scope: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 _registered: dict[str, Any] = {}
+_lock = threading.Lock()
+"""Threads may trace programs at the same time, and a kernel has one set of job places."""
 
 
 def register(
@@ -164,8 +167,19 @@ def register(
     stated dtype and rank at each call; whoever builds the ``ffi_call`` checks that. Registering a name
     again does nothing. The machine code is kept under ``numba`` in :func:`cache_home`.
     """
-    if name in _registered:
-        return
+    with _lock:
+        if name not in _registered:
+            _registered[name] = _compile(name, count, run, operands, results)
+
+
+def _compile(
+    name: str,
+    count: Callable[..., Any],
+    run: Callable[..., Any],
+    operands: Sequence[Buffer],
+    results: Sequence[Buffer],
+) -> tuple[Any, Any]:
+    """Compile and register; the entry points of XLA and of its threads, to be kept alive."""
     import numba
 
     from ninfer_jax.kernels.cpu import intrinsics, tasks
@@ -186,4 +200,4 @@ def register(
     capsule = ctypes.pythonapi.PyCapsule_New
     capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     jax.ffi.register_ffi_target(name, capsule(handler.address, None, None), platform="cpu", api_version=1)
-    _registered[name] = (handler, helper)
+    return handler, helper
