@@ -11,7 +11,7 @@ from collections.abc import Generator
 from json.encoder import encode_basestring
 
 from ninfer_jax.text.arguments import admitted_types, type_value
-from ninfer_jax.text.tool_region import OPENER, Call, FallbackReason, Malformed, ToolRegionParser
+from ninfer_jax.text.tool_region import OPENER, Call, Malformed, ToolRegionParser
 
 _FUNCTION = "<function="
 _FUNCTION_END = "</function>"
@@ -30,16 +30,22 @@ class QwenToolParser(ToolRegionParser):
         name = yield from cursor.name()
         if name is None:
             raise Malformed
-        values: list[tuple[str, str]] = []
+        problem = self.identity_problem(name)
+        values: dict[str, str] = {}
+        if problem != "none":
+            self.region_is_text()
         while True:
             yield from cursor.skip_space()
             tag = yield from cursor.accept(_PARAMETER, _FUNCTION_END)
             if tag == _FUNCTION_END:
-                return self._call(name, values)
+                return self._call(name, values) if problem == "none" else Call(name, "", problem)
             key = (yield from cursor.name()) if tag else None
             if key is None:
                 raise Malformed
-            values.append((key, (yield from self._value())))
+            if key in values and problem == "none":
+                problem = "duplicate_parameter"
+                self.region_is_text()
+            values[key] = yield from self._value()
 
     def _value(self) -> Generator[None, None, str]:
         """The text up to the ``</parameter>`` that balances the opener, framing newlines removed."""
@@ -70,15 +76,10 @@ class QwenToolParser(ToolRegionParser):
                 pieces.append("<")
                 cursor.pos += 1
 
-    def _call(self, name: str, values: list[tuple[str, str]]) -> Call:
-        problem: FallbackReason = self.identity_problem(name)
-        if problem == "none" and len({key for key, _ in values}) < len(values):
-            problem = "duplicate_parameter"
-        if problem != "none":
-            return Call(name, "", problem)
+    def _call(self, name: str, values: dict[str, str]) -> Call:
         properties = self.tools[name].parameters.get("properties")
         schemas = properties if isinstance(properties, dict) else {}
-        typed = [(key, type_value(text, admitted_types(schemas.get(key)))) for key, text in values]
+        typed = [(key, type_value(text, admitted_types(schemas.get(key)))) for key, text in values.items()]
         members = [
             f"{encode_basestring(key)}: {value.text}" for key, value in typed if value.text is not None
         ]

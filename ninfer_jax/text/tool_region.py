@@ -84,6 +84,7 @@ class ToolRegionParser(ABC):
         self.diagnostics = ParseDiagnostics()
         self.cursor = Cursor()
         self._gap: list[str] = []  # white space whose fate is open
+        self._is_text = False  # the open region can no longer become a call
         self._out: list[Delta] = []
         self._steps = self._run()
         next(self._steps)
@@ -93,6 +94,8 @@ class ToolRegionParser(ABC):
             return []
         self.cursor.push(text)
         next(self._steps)
+        if self._is_text:
+            self._pass(self.cursor.take_raw())
         return self._drain()
 
     def finish(self) -> list[Delta]:
@@ -103,6 +106,11 @@ class ToolRegionParser(ABC):
     @abstractmethod
     def read_function(self) -> Generator[None, None, Call]:
         """Read one function, the opener already consumed. Raises Malformed."""
+
+    def region_is_text(self) -> None:
+        """For subclasses: whatever follows, the open region will be given back. It streams from here on;
+        only the reason waits for the region's end, because a broken structure outranks the others."""
+        self._is_text = True
 
     def identity_problem(self, name: str) -> FallbackReason:
         if name in self.tools:
@@ -115,6 +123,7 @@ class ToolRegionParser(ABC):
         read_region = self._tolerant_region if self.tolerant else self._strict_region
         while (yield from self._content()):
             self.diagnostics.marker_seen = True
+            self._is_text = False
             if not (yield from read_region()):
                 yield from self._plain()
                 return
@@ -198,6 +207,7 @@ class ToolRegionParser(ABC):
         return True
 
     def _plain(self) -> Generator[None, None, None]:
+        self._is_text = False
         self._flush_gap()
         while True:
             self._text(self.cursor.text[self.cursor.pos :])
@@ -208,6 +218,7 @@ class ToolRegionParser(ABC):
     def _give_back(self, reason: FallbackReason) -> None:
         if self.diagnostics.fallback_reason == "none":
             self.diagnostics.fallback_reason = reason
+        self._is_text = False
         self._pass(self.cursor.take_raw())
 
     def _pass(self, text: str) -> None:

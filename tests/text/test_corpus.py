@@ -141,6 +141,44 @@ def test_plain_text_streams_at_once(case: dict[str, Any]) -> None:
         assert held == "" or "<tool_call>".startswith(held)
 
 
+@pytest.mark.parametrize("tolerant", [False, True])
+@pytest.mark.parametrize(
+    ("certain", "rest"),
+    [
+        (
+            "<tool_call>\n<function=other>",
+            "\n<parameter=a>\n</tool_call>\n<b>\n</parameter>\n</function>\n</tool_call>",
+        ),
+        ("<tool_call>\n<function=bad.name>", "<parameter=a>1</parameter></function></tool_call>"),
+        (
+            "<tool_call><function=f><parameter=a>1</parameter><parameter=a>",
+            "2 <parameter=b>3</parameter></parameter></function>",
+        ),
+        ("<tool_call>\n<function=other>", "\n<parameter=a>\nnever closed <parameter=b>"),
+    ],
+)
+def test_a_region_that_can_only_be_text_is_not_held(certain: str, rest: str, tolerant: bool) -> None:
+    """An undeclared tool, an impossible name, a repeated parameter: all that follows is text at once."""
+    parser = StreamParser(ToolParsing([tool("f")], tolerant=tolerant), reasoning=None)
+    sent = "".join(d.text for d in parser.feed(certain) if isinstance(d, TextDelta))
+    assert sent == certain
+    for end, char in enumerate(rest, 1):
+        sent += "".join(d.text for d in parser.feed(char) if isinstance(d, TextDelta))
+        fed = certain + rest[:end]
+        assert fed.startswith(sent)
+        assert len(fed.removeprefix(sent).strip()) < len("</parameter>"), "no more than an undecided tag"
+    assert sent == (certain + rest).rstrip()
+    assert parser.finish() == []
+
+
+def test_a_later_call_of_a_text_region_streams_too() -> None:
+    """Strict: one function without identity gives the whole output back, so nothing waits for its end."""
+    parser = StreamParser(ToolParsing([tool("f")]), reasoning=None)
+    parser.feed("<tool_call><function=other></function></tool_call>")
+    later = "<tool_call><function=f><parameter=a>"
+    assert parser.feed(later) == [TextDelta("content", later)]
+
+
 def test_tolerant_calls_come_before_the_end() -> None:
     parser = StreamParser(ToolParsing([tool("ping")], tolerant=True))
     assert parser.feed("<tool_call><function=ping></functio") == []
