@@ -14,6 +14,7 @@ from ninfer_jax.server.protocols.chat_messages import MessageParser
 from ninfer_jax.server.protocols.chat_objects import final_timings, finish_reason, usage_object
 from ninfer_jax.server.protocols.chat_stream import ChatChunks, StreamOptions
 from ninfer_jax.server.protocols.chat_tools import parse_tool_choice, parse_tools
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.prompt_cache import parse_cache_options, select_writes
 from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
 from ninfer_jax.server.protocols.sampling import parse_sampling, parse_stop
@@ -37,10 +38,10 @@ class ChatBuilder(ResponseBuilder):
 
     def prepare(self, body: Mapping[str, Any]) -> PreparedRequest:
         check_model(body, self.context.model_id)
-        ignored: list[str] = []
+        hints = Hints(self.context.options.lenient_api)
         stream = optional_boolean(body, "stream") or False
         self._chunks = self._new_chunks(_stream_options(body))
-        thinking = self._thinking(body, ignored)
+        thinking = self._thinking(body, hints)
         settings = GenerationSettings(
             sampling=parse_sampling(body, self.context.options),
             thinking=thinking,
@@ -48,24 +49,21 @@ class ChatBuilder(ResponseBuilder):
             stop=parse_stop(body),
             ignore_eos=body.get("ignore_eos") is True,
         )
-        conversation = self._conversation(body, ignored)
-        ignored += check_capabilities(
-            body, num_callable=len(conversation.callable_tools), lenient=self.context.options.lenient_api
-        )
-        return PreparedRequest(conversation, settings, stream, tuple(ignored))
+        conversation = self._conversation(body, hints)
+        check_capabilities(body, len(conversation.callable_tools), hints)
+        return PreparedRequest(conversation, settings, stream, tuple(hints.ignored))
 
-    def _thinking(self, body: JsonObject, ignored: list[str]) -> ThinkingFields:
-        lenient, capabilities = self.context.options.lenient_api, self.context.frontend.capabilities
+    def _thinking(self, body: JsonObject, hints: Hints) -> ThinkingFields:
+        capabilities = self.context.frontend.capabilities
         exposed = capabilities.efforts if capabilities else ()
-        enable, preserve = parse_template_switches(body, lenient=lenient, ignored=ignored)
-        effort = parse_effort(body, "reasoning_effort", exposed, lenient=lenient, ignored=ignored)
+        enable, preserve = parse_template_switches(body, hints)
+        effort = parse_effort(body, "reasoning_effort", exposed, hints)
         return combine(enable, effort, preserve)
 
-    def _conversation(self, body: JsonObject, ignored: list[str]) -> Conversation:
-        lenient = self.context.options.lenient_api
+    def _conversation(self, body: JsonObject, hints: Hints) -> Conversation:
         implicit = parse_cache_options(body)
-        parser = MessageParser(self.context.info.has_vision, lenient, ignored)
-        tools = parse_tools(body, lenient=lenient, ignored=ignored)
+        parser = MessageParser(self.context.info.has_vision, hints)
+        tools = parse_tools(body, hints)
         callable_tools = parse_tool_choice(body, tools)
         turns = select_writes(parser.parse(body), implicit=implicit)
         return Conversation(turns, tools, callable_tools, implicit_breakpoint=implicit)

@@ -1,6 +1,6 @@
 """Members whose behaviour this engine cannot give: refused by name when asked for, fine when neutral."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ninfer_jax.server.fields import (
     JsonObject,
@@ -16,6 +16,7 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_string,
 )
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.refusals import unsupported
 
 CONSTRAINTS = (
@@ -29,18 +30,13 @@ CONSTRAINTS = (
 VERBOSITIES = ("low", "medium", "high")
 
 
-def check_capabilities(body: JsonObject, *, num_callable: int, lenient: bool) -> tuple[str, ...]:
-    """Raise for the first member that asks for what we lack. Returns the hints that were dropped."""
+def check_capabilities(body: JsonObject, num_callable: int, hints: Hints) -> None:
+    """Raise for the first member that asks for what we lack."""
     _check_output_form(body)
     _check_probabilities(body)
     _check_legacy_functions(body)
     _check_neutral_only(body)
-    if num_callable and optional_boolean(body, "parallel_tool_calls") is False:
-        if not lenient:
-            raise unsupported("parallel_tool_calls", "a single call per answer cannot be enforced")
-        return (*_check_hints(body, lenient), "parallel_tool_calls")
-    optional_boolean(body, "parallel_tool_calls")
-    return tuple(_check_hints(body, lenient))
+    _check_hints(body, num_callable, hints)
 
 
 def _check_output_form(body: JsonObject) -> None:
@@ -100,18 +96,11 @@ def _check_neutral_only(body: JsonObject) -> None:
         raise unsupported("moderation", "there is no moderation")
 
 
-def _check_hints(body: JsonObject, lenient: bool) -> Iterable[str]:
-    """Refused by default; ``--lenient-api`` drops them."""
-    dropped: list[str] = []
+def _check_hints(body: JsonObject, num_callable: int, hints: Hints) -> None:
+    if optional_boolean(body, "parallel_tool_calls") is False and num_callable:
+        hints.refuse("parallel_tool_calls", "a single call per answer cannot be enforced")
     verbosity = optional_string(body, "verbosity")
     if verbosity is not None and one_of(verbosity, VERBOSITIES, "verbosity") != "medium":
-        dropped.append(_hint("verbosity", "the length of answers cannot be steered", lenient))
+        hints.refuse("verbosity", "the length of answers cannot be steered")
     if optional_boolean(body, "store"):
-        dropped.append(_hint("store", "Chat Completions are not stored; use the Responses endpoint", lenient))
-    return dropped
-
-
-def _hint(name: str, guarantee: str, lenient: bool) -> str:
-    if not lenient:
-        raise unsupported(name, guarantee)
-    return name
+        hints.refuse("store", "Chat Completions are not stored; use the Responses endpoint")

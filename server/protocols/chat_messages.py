@@ -1,7 +1,7 @@
 """Chat messages to turns: every role, content form and legacy spelling of the endpoint."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ninfer_jax.json_values import JsonError, parse_json
@@ -19,6 +19,7 @@ from ninfer_jax.server.fields import (
     required_string,
 )
 from ninfer_jax.server.protocols.chat_content import ContentRules, parse_content
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import HistoryToolCall, Part, TextPart, Turn
 
@@ -27,11 +28,10 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 @dataclass(slots=True)
 class MessageParser:
-    """Parses one request's messages; ``ignored`` collects the hints that leniency drops."""
+    """Parses one request's messages."""
 
     has_vision: bool
-    lenient: bool
-    ignored: list[str] = field(default_factory=list)
+    hints: Hints
 
     def parse(self, body: JsonObject) -> list[Turn]:
         messages = optional_array(body, "messages")
@@ -97,10 +97,7 @@ class MessageParser:
         name = optional_string(message, "name", path=path)
         if not name or role in ("tool", "function"):
             return
-        if self.lenient:
-            self.ignored.append(join(path, "name"))
-            return
-        raise unsupported(join(path, "name"), "the chat template cannot tell participants of a role apart")
+        self.hints.refuse(join(path, "name"), "the chat template cannot tell participants of a role apart")
 
 
 def _legacy_call(call: JsonObject, path: str) -> HistoryToolCall:

@@ -17,6 +17,7 @@ from ninfer_jax.server.fields import (
     required_string,
 )
 from ninfer_jax.server.protocols import tool_choice
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.text.conversation import Tool
 
@@ -24,7 +25,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME_RULE = "must be 1 to 64 letters, digits, underscores or hyphens"
 
 
-def parse_tools(body: JsonObject, *, lenient: bool, ignored: list[str]) -> list[Tool]:
+def parse_tools(body: JsonObject, hints: Hints) -> list[Tool]:
     """Declared functions, in order. Raises on what would need an executor or constrained output."""
     tools: list[Tool] = []
     for index, item in enumerate(optional_array(body, "tools") or ()):
@@ -32,13 +33,11 @@ def parse_tools(body: JsonObject, *, lenient: bool, ignored: list[str]) -> list[
         tool = as_object(item, path)
         kind = required_string(tool, "type", path=path)
         if kind == "function":
-            tools.append(_function(tool, path, lenient=lenient, ignored=ignored))
-        elif lenient and kind != "custom":
-            ignored.append(path)  # a tool of the vendor's own server: nobody would answer it here
-        else:
-            raise unsupported(
-                join(path, "type"), "only function tools have an executor, the client", value=kind
-            )
+            tools.append(_function(tool, path, hints))
+        elif kind == "custom":
+            raise unsupported(join(path, "type"), "free-form tools need constrained output")
+        else:  # a tool of the vendor's own server
+            hints.refuse(join(path, "type"), "only function tools have an executor, the client", value=kind)
     names = [tool.name for tool in tools]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -46,7 +45,7 @@ def parse_tools(body: JsonObject, *, lenient: bool, ignored: list[str]) -> list[
     return tools
 
 
-def _function(tool: JsonObject, path: str, *, lenient: bool, ignored: list[str]) -> Tool:
+def _function(tool: JsonObject, path: str, hints: Hints) -> Tool:
     function = required_object(tool, "function", path=path)
     where = join(path, "function")
     name = required_string(function, "name", path=where)
@@ -55,9 +54,7 @@ def _function(tool: JsonObject, path: str, *, lenient: bool, ignored: list[str])
     optional_string(function, "description", path=where)
     optional_object(function, "parameters", path=where)
     if optional_boolean(function, "strict", path=where):
-        if not lenient:
-            raise unsupported(join(where, "strict"), tool_choice.UNCONSTRAINED.format("a schema"))
-        ignored.append(f"{where}.strict")
+        hints.refuse(join(where, "strict"), tool_choice.UNCONSTRAINED.format("a schema"))
     definition: Mapping[str, Any] = tool
     if function.get("parameters") is None:
         declared = {key: value for key, value in function.items() if key != "parameters"}

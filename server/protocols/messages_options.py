@@ -92,9 +92,8 @@ def _effort(body: JsonObject, context: RequestContext, hints: Hints) -> str | No
     one_of(asked, EFFORTS, "output_config.effort")
     capabilities = context.frontend.capabilities
     exposed = capabilities.efforts if capabilities else ()
-    return parse_effort(
-        config, "effort", exposed, lenient=hints.lenient, ignored=hints.ignored, path="output_config"
-    )
+    advice = "; Claude Code sends none with CLAUDE_CODE_EFFORT_LEVEL=auto in its environment"
+    return parse_effort(config, "effort", exposed, hints, path="output_config", advice=advice)
 
 
 def parse_max_tokens(body: JsonObject, options: ServeOptions, budget: int | None) -> int | None:

@@ -9,6 +9,7 @@ from ninfer_jax.json_values import parse_json
 from ninfer_jax.server.completion import Completion, TextSegment
 from ninfer_jax.server.fields import JsonObject, invalid, join
 from ninfer_jax.server.protocols.base import ResponseBuilder
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.lowering import render
 from ninfer_jax.server.protocols.prompt_cache import parse_cache_options, select_writes
 from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
@@ -59,11 +60,11 @@ class ResponsesBuilder(ResponseBuilder):
 
     def prepare(self, body: Mapping[str, Any]) -> PreparedRequest:
         context = self.context
-        lenient = context.options.lenient_api
-        fields = parse_fields(body, context)
-        box = parse_tools(body, lenient=lenient)
+        hints = Hints(context.options.lenient_api)
+        fields = parse_fields(body, context, hints)
+        box = parse_tools(body, hints)
         callable_tools = parse_tool_choice(body, box.names)
-        ignored = check_parallel(body, num_callable=len(callable_tools), lenient=lenient)
+        check_parallel(body, len(callable_tools), hints)
         implicit = parse_cache_options(body)
         parent = self._parent(fields)
         history, known_ids = self._restore(parent)
@@ -92,7 +93,7 @@ class ResponsesBuilder(ResponseBuilder):
             conversation,
             settings,
             fields.stream,
-            (*fields.ignored, *box.hints.ignored, *ignored),
+            tuple(hints.ignored),
             changes_semantics=parent is not None and preserve != parent.preserve_thinking,
         )
 

@@ -100,14 +100,12 @@ class ResponseFields:
     """Reasoning Items carry ``encrypted_content``."""
     echo: dict[str, Any]
     """Members of the Response that repeat the request."""
-    ignored: tuple[str, ...]
 
 
-def parse_fields(body: JsonObject, context: RequestContext) -> ResponseFields:
+def parse_fields(body: JsonObject, context: RequestContext, hints: Hints) -> ResponseFields:
     """Raises RequestError for the first member that is wrong, unknown, or beyond this server."""
     _check_model(body, context.model_id)
     _check_names(body)
-    hints = Hints(context.options.lenient_api)
     thinking, reasoning = _reasoning(body, context, hints)
     sampling = parse_sampling(body, context.options)
     max_output_tokens = optional_integer(body, "max_output_tokens", 0)
@@ -142,16 +140,13 @@ def parse_fields(body: JsonObject, context: RequestContext) -> ResponseFields:
         thinking=thinking,
         seals_reasoning=seals,
         echo=echo,
-        ignored=tuple(hints.ignored),
     )
 
 
-def check_parallel(body: JsonObject, *, num_callable: int, lenient: bool) -> tuple[str, ...]:
+def check_parallel(body: JsonObject, num_callable: int, hints: Hints) -> None:
     """``parallel_tool_calls: false`` is a guarantee only where a call is possible."""
-    hints = Hints(lenient)
     if optional_boolean(body, "parallel_tool_calls") is False and num_callable:
         hints.refuse("parallel_tool_calls", "a single call per answer cannot be enforced")
-    return tuple(hints.ignored)
 
 
 def _check_model(body: JsonObject, model_id: str) -> None:
@@ -186,7 +181,8 @@ def _reasoning(
     asked = optional_object(body, "reasoning") or {}
     for name in asked:
         if name not in ("effort", "summary", "generate_summary") and asked[name] is not None:
-            hints.refuse(join("reasoning", name[:100]), "reasoning takes effort and summary")
+            error = unsupported(join("reasoning", name[:100]), "reasoning takes effort and summary")
+            hints.refuse_with(error, log_as="reasoning")
     for name in ("summary", "generate_summary"):
         summary = optional_string(asked, name, path="reasoning")
         if summary is not None and one_of(summary, SUMMARIES, join("reasoning", name)) != "auto":
@@ -196,11 +192,11 @@ def _reasoning(
         asked,
         "effort",
         capabilities.efforts if capabilities else (),
-        lenient=hints.lenient,
-        ignored=hints.ignored,
+        hints,
         path="reasoning",
+        advice=", which Codex is told by model_reasoning_effort",
     )
-    enable, preserve = parse_template_switches(body, lenient=hints.lenient, ignored=hints.ignored)
+    enable, preserve = parse_template_switches(body, hints)
     thinking = combine(enable, effort, preserve, field="reasoning.effort")
     return thinking, {"effort": effort, "summary": asked.get("summary")}
 

@@ -50,29 +50,28 @@ class FunctionName:
 class Toolbox:
     """What one request declares. ``echo`` is the ``tools`` member of its Response."""
 
-    hints: Hints
     names: dict[str, FunctionName] = field(default_factory=dict)
     tools: list[Tool] = field(default_factory=list)
     echo: list[JsonObject] = field(default_factory=list)
 
 
-def parse_tools(body: JsonObject, *, lenient: bool) -> Toolbox:
+def parse_tools(body: JsonObject, hints: Hints) -> Toolbox:
     """Declared functions, in order. Raises on what would need an executor or constrained output."""
-    box = Toolbox(Hints(lenient))
+    box = Toolbox()
     for index, item in enumerate(optional_array(body, "tools") or ()):
         path = join("tools", index)
         tool = as_object(item, path)
         match required_string(tool, "type", path=path):
             case "function":
-                box.echo.append(_add_function(box, tool, None, path))
+                box.echo.append(_add_function(box, tool, None, path, hints))
             case "namespace":
-                box.echo.append(_add_namespace(box, tool, path))
+                box.echo.append(_add_namespace(box, tool, path, hints))
             case "custom":
                 raise unsupported(join(path, "type"), "free-form tools need constrained output")
             case kind if _is_never_called(kind):
-                box.hints.ignored.append(path)
+                hints.drop(path)
             case kind:
-                box.hints.refuse(join(path, "type"), f"nobody here runs {kind[:64]!r}; declare functions")
+                hints.refuse(join(path, "type"), f"nobody here runs {kind[:64]!r}; declare functions")
     return box
 
 
@@ -81,7 +80,7 @@ def _is_never_called(kind: str) -> bool:
     return kind in NEVER_CALLED or kind.startswith(tuple(f"{name}_2" for name in NEVER_CALLED))
 
 
-def _add_namespace(box: Toolbox, group: JsonObject, path: str) -> JsonObject:
+def _add_namespace(box: Toolbox, group: JsonObject, path: str, hints: Hints) -> JsonObject:
     name = required_string(group, "name", path=path)
     if not NAME.fullmatch(name):
         raise invalid(join(path, "name"), NAME_RULE)
@@ -92,18 +91,20 @@ def _add_namespace(box: Toolbox, group: JsonObject, path: str) -> JsonObject:
         tool = as_object(item, where)
         if required_string(tool, "type", path=where) != "function":
             raise unsupported(join(where, "type"), "a namespace holds functions")
-        members.append(_add_function(box, tool, group, where))
+        members.append(_add_function(box, tool, group, where, hints))
     return {"type": "namespace", "name": name, "description": description or "", "tools": members}
 
 
-def _add_function(box: Toolbox, tool: JsonObject, group: JsonObject | None, path: str) -> JsonObject:
+def _add_function(
+    box: Toolbox, tool: JsonObject, group: JsonObject | None, path: str, hints: Hints
+) -> JsonObject:
     """Declare one function; returns it as the Response shows it."""
     name = required_string(tool, "name", path=path)
     if not NAME.fullmatch(name):
         raise invalid(join(path, "name"), NAME_RULE)
     description = optional_string(tool, "description", path=path)
     parameters = optional_object(tool, "parameters", path=path)
-    _check_guarantees(box.hints, tool, path)
+    _check_guarantees(hints, tool, path)
     function = FunctionName(name, None if group is None else group["name"])
     if function.internal in box.names:
         raise invalid(join(path, "name"), f"declares {function.internal!r} twice")

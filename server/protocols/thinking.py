@@ -12,6 +12,7 @@ from ninfer_jax.server.fields import (
     optional_object,
     optional_string,
 )
+from ninfer_jax.server.protocols.hints import Hints
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 TEMPLATE_SWITCHES = ("enable_thinking", "preserve_thinking")
@@ -29,20 +30,17 @@ class ThinkingFields:
     """The client's own word, for the log."""
 
 
-def parse_template_switches(
-    body: JsonObject, *, lenient: bool, ignored: list[str]
-) -> tuple[bool | None, bool | None]:
+def parse_template_switches(body: JsonObject, hints: Hints) -> tuple[bool | None, bool | None]:
     """``enable_thinking`` and ``preserve_thinking``, at the top level or in ``chat_template_kwargs``."""
     kwargs = optional_object(body, "chat_template_kwargs") or {}
     for name, value in kwargs.items():
         if name in TEMPLATE_SWITCHES or value is None:
             continue
         field = join("chat_template_kwargs", name)
-        if not lenient:
-            raise UnsupportedFeatureError(
-                f"{field} is not a template option this server passes on", field=field
-            )
-        ignored.append("chat_template_kwargs")  # not the client's own word: this goes to the log
+        error = UnsupportedFeatureError(
+            f"{field} is not a template option this server passes on", field=field
+        )
+        hints.refuse_with(error, log_as="chat_template_kwargs")
     enable, preserve = (_both_places(body, kwargs, name) for name in TEMPLATE_SWITCHES)
     return enable, preserve
 
@@ -59,12 +57,13 @@ def parse_effort(
     body: JsonObject,
     name: str,
     exposed: Sequence[str],
+    hints: Hints,
     *,
-    lenient: bool,
-    ignored: list[str],
     path: str = "",
+    advice: str = "",
 ) -> str | None:
-    """An effort that the template exposes, or ``none``, or None when nothing was asked."""
+    """An effort that the template exposes, or ``none``, or None when nothing was asked. ``advice`` tells
+    how the protocol's clients ask for another."""
     field = join(path, name)
     effort = optional_string(body, name, path=path)
     if effort is None:
@@ -72,15 +71,14 @@ def parse_effort(
     one_of(effort, EFFORTS, field)
     if effort == "none" or effort in exposed:
         return effort
-    if lenient:
-        ignored.append(field)
-        return None
     has = ", ".join(exposed) or "none at all"
-    raise UnsupportedFeatureError(
-        f"{field} {effort!r} is not an effort of the loaded chat template (it has {has})",
+    error = UnsupportedFeatureError(
+        f"{field} {effort!r} is not an effort of the loaded chat template (it has {has}){advice}",
         field=field,
         code="reasoning_effort_not_supported",
     )
+    hints.refuse_with(error)
+    return None
 
 
 def combine(

@@ -3,6 +3,7 @@
 import pytest
 
 from ninfer_jax.server.protocols.chat_messages import MessageParser
+from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.prompt_cache import select_writes
 from ninfer_jax.text.conversation import HistoryToolCall, MediaPart, TextPart, Turn
 from tests.server.scripted import engine_for, hybrid, prompt_text
@@ -10,7 +11,7 @@ from tests.server.test_chat_basics import CHAT, chat, user
 
 
 def parse(*messages, has_vision=False, lenient=False):
-    return MessageParser(has_vision, lenient).parse({"messages": list(messages)})
+    return MessageParser(has_vision, Hints(lenient)).parse({"messages": list(messages)})
 
 
 def say(role, content, **more):
