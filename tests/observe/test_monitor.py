@@ -35,8 +35,8 @@ class ToolSession(FakeSession):
 class Run:
     """A monitored fake engine and what it produced."""
 
-    def __init__(self, folder):
-        self.path = folder / "log.jsonl"
+    def __init__(self, folder, path=None):
+        self.path = path or folder / "log.jsonl"
         self.monitor = ServeMonitor(request_log=RequestLog(self.path), interval=0.02)
         self.engine = fake_engine(CONFIG, observer=self.monitor)
         members = server_start(
@@ -296,3 +296,21 @@ def test_shape_fields_reach_the_log(tmp_path):
     (start,) = run.of("request_start")
     assert start["requested_reasoning_effort"] == start["resolved_reasoning_effort"] == "low"
     assert (start["thinking"], start["thinking_budget"], start["messages"]) == (True, 64, 2)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_costs_events_and_never_requests(tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "ninfer_jax")
+    run = Run(tmp_path, Path("/dev/full"))
+    recorders = [run.send(f"r{index}", [index + 1] * 20, 10) for index in range(8)]
+    for recorder in recorders:
+        recorder.wait()
+        assert isinstance(recorder.terminal, Finished)
+    for _, place in run.recorders.values():
+        place.release()
+    run.engine.shutdown()
+    run.monitor.close()
+    lost = [record for record in caplog.records if record.name == "ninfer_jax.observe.request_log"]
+    assert len(lost) == 1
+    assert "No space left on device" in lost[0].getMessage()
+    assert all(record.exc_info is None for record in caplog.records)

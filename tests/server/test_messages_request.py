@@ -245,7 +245,10 @@ def test_messages_efforts_reach_the_template(start):
 def test_messages_an_effort_the_template_lacks_is_refused(server):
     assert refused(server, output_config={"effort": "max"})["code"] == "reasoning_effort_not_supported"
     answer = server.http.post(MESSAGES, json=body(output_config={"effort": "max"}))
-    assert "output_config.effort" in answer.json()["error"]["message"]
+    said = answer.json()["error"]["message"]
+    assert "output_config.effort" in said
+    assert "CLAUDE_CODE_EFFORT_LEVEL=auto" in said
+    assert "--lenient-api" in said
 
 
 def test_messages_lenient_api_drops_hints(start):
