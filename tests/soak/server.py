@@ -1,4 +1,4 @@
-"""A server process to be watched: its memory, descriptors, threads and compilations."""
+"""A server process to be watched: its memory, heap, descriptors, threads and compilations."""
 
 import json
 import os
@@ -8,13 +8,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psutil
 
 from ninfer_jax.cli.bench_server import free_port
 
 READY_SECONDS = 300.0
+REST_SECONDS = 120.0
+POLL_SECONDS = 0.1
+STOP_SECONDS = 120.0
 MIB = 1 << 20
+ROOT = Path(__file__).parents[2]
 CONFIG = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -35,13 +41,23 @@ PLACES = ("--max-pending-requests", "8", "--pending-timeout-ms", "400")
 """More clients than places, and a pool that not everybody fits into."""
 
 
+UNSETTLED = ("running", "waiting", "terminal_pending")
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a process holds at one moment."""
+    """What the process of a server at rest holds."""
 
     resident_bytes: int
     descriptors: int
     threads: int
+    """Without those of pools that grow up to a bound."""
+    blocks: int
+    """Allocated by Python objects, of any kind."""
+    arrays: int
+    """Of jax."""
+    types: dict[str, int]
+    """Live objects that the garbage collector tracks."""
 
 
 class WatchedServer:
@@ -57,22 +73,27 @@ class WatchedServer:
     def __enter__(self) -> "WatchedServer":
         (self._folder / "config.json").write_text(json.dumps(CONFIG))
         model = self._folder / "tiny.ninfer"
-        python = [sys.executable, "-m", "ninfer_jax"]
-        subprocess.run(
-            [*python, "convert", "--random", self._folder / "config.json", model],
-            check=True,
-            capture_output=True,
-        )
-        command = [*python, "serve", str(model), "--port", str(self._port), *FLAGS, *PLACES]
+        convert = ["-m", "ninfer_jax", "convert", "--random", self._folder / "config.json", model]
+        subprocess.run([sys.executable, *convert], check=True, capture_output=True, cwd=ROOT)
+        command = [sys.executable, "-m", "tests.soak.observed", "serve", str(model)]
+        command += ["--port", str(self._port), *FLAGS, *PLACES]
         command += ["--log-level", "warning", "--request-log-jsonl", str(self.log)]
         environment = {**os.environ, "JAX_LOG_COMPILES": "1"}
         with self._stderr.open("wb") as stderr:
-            self._process = subprocess.Popen(command, stderr=stderr, env=environment)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                cwd=ROOT,
+                text=True,
+            )
         try:
             self._wait_ready()
         except BaseException:
             self._process.kill()
-            self._process.wait()
+            self.stop()
             raise
         return self
 
@@ -83,7 +104,11 @@ class WatchedServer:
         """SIGTERM; the exit code."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60)
+        code = self._process.wait(STOP_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return code
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
@@ -107,13 +132,44 @@ class WatchedServer:
         lines = self._stderr.read_text(errors="replace").splitlines()
         return [line for line in lines if any(f" {level} " in line for level in ("ERROR", "CRITICAL"))]
 
+    def stats(self) -> dict[str, Any]:
+        return dict(httpx.get(f"{self.url}/stats", timeout=REST_SECONDS, trust_env=False).json())
+
+    def metrics(self) -> str:
+        return httpx.get(f"{self.url}/metrics", timeout=REST_SECONDS, trust_env=False).text
+
+    def resident_bytes(self) -> int:
+        return int(psutil.Process(self._process.pid).memory_info().rss)
+
+    def rest(self) -> list[str]:
+        """Wait until nothing runs, statistics say so, and every connection has been noticed to be gone.
+        What has not come to rest."""
+        process = psutil.Process(self._process.pid)
+        deadline = time.monotonic() + REST_SECONDS
+        before = None
+        while time.monotonic() < deadline:
+            stats = self.stats()
+            time.sleep(POLL_SECONDS)
+            held = {name: stats["gauges"][name] for name in UNSETTLED} | {"places": stats["outstanding"]}
+            held["connections"] = sum(c.status != psutil.CONN_LISTEN for c in process.net_connections())
+            if stats == before and not any(held.values()):
+                return []
+            before = stats
+        return [f"the server does not come to rest: {held}"]
+
     def reading(self) -> Reading:
-        root = Path(f"/proc/{self._process.pid}")
-        status = dict(
-            line.split(":", 1) for line in (root / "status").read_text().splitlines() if ":" in line
-        )
+        """Of a server at rest."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        census = json.loads(self._process.stdout.readline())
+        process = psutil.Process(self._process.pid)
         return Reading(
-            resident_bytes=int(status["VmRSS"].split()[0]) * 1024,
-            descriptors=len(os.listdir(root / "fd")),
-            threads=int(status["Threads"]),
+            resident_bytes=process.memory_info().rss,
+            descriptors=process.num_fds(),
+            threads=process.num_threads() - census["pool_threads"],
+            blocks=census["blocks"],
+            arrays=census["arrays"],
+            types=census["types"],
         )

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ WORDS = ("river", "stone", "green", "seven", "light", "paper", "cloud", "north",
 MAX_TURNS = 4
 MAX_WORDS_A_TURN = 14
 MAX_TOKENS = 240
+PATIENCE_SECONDS = 600.0
 REFUSALS = {(429, "server_overloaded"), (503, "request_queue_timeout")}
 """What a server may answer that has more clients than places."""
 
@@ -90,13 +92,17 @@ class Clients:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
 
-    async def run(self, num_clients: int, seconds: float) -> None:
-        deadline = asyncio.get_running_loop().time() + seconds
-        await asyncio.gather(*(self._one(deadline) for _ in range(num_clients)))
+    @property
+    def num_checked(self) -> int:
+        """Answers compared with the lone ones."""
+        return self.counts["equal"] + len(self.wrong)
 
-    async def _one(self, deadline: float) -> None:
+    async def run(self, num_clients: int, is_over: Callable[[], bool]) -> None:
+        await asyncio.gather(*(self._one(is_over) for _ in range(num_clients)))
+
+    async def _one(self, is_over: Callable[[], bool]) -> None:
         async with new_client(self._url) as client:
-            while asyncio.get_running_loop().time() < deadline:
+            while not is_over():
                 case = self._rng.choice(self._cases)
                 try:
                     await self._ask(client, case)
@@ -131,7 +137,7 @@ class Clients:
 
 
 def new_client(url: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False)
+    return httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False)
 
 
 class _Refused(Exception):
