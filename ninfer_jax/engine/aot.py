@@ -14,7 +14,7 @@ from ninfer_jax.config import EngineConfig, WeightFormat
 from ninfer_jax.engine.plan import nbytes, state_shapes, table_shapes, weight_shapes
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
-from ninfer_jax.engine.warmup import lower_programs
+from ninfer_jax.engine.warmup import GPU_OPTIONS, lower_programs
 from ninfer_jax.models.weights import spec_leaves
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
@@ -78,7 +78,7 @@ def compile_for(
     for (name, size), lowered in lower_programs(spec, tree, state, table, ladder):
         if not wanted(name, size):
             continue
-        compiled = lowered.compile()
+        compiled = lowered.compile(compiler_options=dict(GPU_OPTIONS))
         memory, text = compiled.memory_analysis(), compiled.as_text()
         assert memory is not None
         assert text is not None

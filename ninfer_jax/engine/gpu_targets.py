@@ -12,6 +12,10 @@ from typing import Any
 
 from ninfer_jax.errors import ConfigError
 
+POOL_FRACTION = 0.95
+"""Of a GPU's memory, what jax's allocator takes at start-up (its own default is 0.75, less than the weights
+of a model that fills the card). The rest is for the CUDA context, loaded kernels and libraries."""
+
 AUTOTUNING_OFF = "--xla_gpu_autotune_level=0"
 """Autotuning times candidates on a device. Without it tile sizes are defaults: never read speed off them."""
 
@@ -20,6 +24,7 @@ AUTOTUNING_OFF = "--xla_gpu_autotune_level=0"
 class GpuTarget:
     """Public datasheet figures. Sizes in bytes, ``bandwidth`` in bytes a second, ``clock`` in GHz.
 
+    ``memory`` is what CUDA on Linux reports as the total, less than what is printed on the box.
     ``shared_memory`` is that of one multiprocessor, ``block_shared_memory`` what one block may opt in to.
     ``is_accelerated`` unlocks the instructions of exactly this architecture (sm_90a, sm_120a).
     """
@@ -35,6 +40,11 @@ class GpuTarget:
     clock: float
     capability: tuple[int, int]
     is_accelerated: bool = False
+
+    @property
+    def pool(self) -> int:
+        """Bytes that jax's allocator has to give."""
+        return int(self.memory * POOL_FRACTION)
 
     def config_text(self) -> str:
         """The GpuTargetConfigProto that XLA compiles for."""
@@ -72,10 +82,10 @@ TARGETS = {
             "a100", 85_097_971_712, 2_039 * 10**9, 108, 167_936, 166_912, 2048, 40 * _MIB, 1.41, (8, 0)
         ),
         GpuTarget("h100", 85_520_809_984, 3_350 * 10**9, 132, *_HOPPER, 50 * _MIB, 1.98, (9, 0), True),
-        GpuTarget("h200", 151_397_597_184, 4_800 * 10**9, 132, *_HOPPER, 50 * _MIB, 1.98, (9, 0), True),
+        GpuTarget("h200", 143_073 * _MIB, 4_800 * 10**9, 132, *_HOPPER, 50 * _MIB, 1.98, (9, 0), True),
         GpuTarget("l40s", 47_810_871_296, 864 * 10**9, 142, *_ADA, 96 * _MIB, 2.52, (8, 9)),
         GpuTarget("rtx4090", 25_393_692_672, 1_008 * 10**9, 128, *_ADA, 72 * _MIB, 2.52, (8, 9)),
-        GpuTarget("rtx5090", 34_190_458_880, 1_792 * 10**9, 170, *_BLACKWELL, 96 * _MIB, 2.41, (12, 0), True),
+        GpuTarget("rtx5090", 32_089 * _MIB, 1_792 * 10**9, 170, *_BLACKWELL, 96 * _MIB, 2.41, (12, 0), True),
     )
 }
 
@@ -103,6 +113,7 @@ def prepare_environment(environ: MutableMapping[str, str] | None = None) -> None
     environ["JAX_PLATFORMS"] = "cpu"
     environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # the plugin would ask a driver that may not be there
     environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # what a compile-only client writes cannot be read
+    environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # it calls arguments beyond 80% of a card an error, and goes on
     environ["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {AUTOTUNING_OFF}".strip()
 
 

@@ -6,7 +6,7 @@ objects directly: it cannot trace, hash statics or compile by accident.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,9 @@ Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (programs ready, programs in all), on the thread that warms up."""
 
+PROGRAMS = ("prefill", "decode", "reset_lane", "copy_page")
+"""Names of all programs; the first two have one for each size of the ladder."""
+
 CACHE_DIRECTORY = "jax_compilation_cache_dir"
 CACHE_SETTINGS: Mapping[str, Any] = {
     CACHE_DIRECTORY: None,
@@ -33,6 +36,11 @@ CACHE_SETTINGS: Mapping[str, Any] = {
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 """jax's options, with what we set; None is the directory chosen at run time."""
+
+
+GPU_OPTIONS: Mapping[str, Any] = {"xla_disable_hlo_passes": "rematerialization"}
+"""XLA takes 80% of a GPU for its limit, whatever the allocator was given. Where weights fill more than that,
+it computes values twice to save memory that nobody lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +73,12 @@ def compile_programs(
     max_workers: int | None = None,
 ) -> CompiledPrograms:
     """Compile the whole ladder for these arrays (only their shapes, types and places matter)."""
+    options = GPU_OPTIONS if jax.default_backend() == "gpu" else {}
     num_programs = 2 + len(ladder.decode_batches) + len(ladder.prefill_buckets)
     done: dict[tuple[str, int], Program] = {}
     with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
         futures: dict[tuple[str, int], Future[Program]] = {
-            key: pool.submit(lowered.compile)
+            key: pool.submit(lowered.compile, compiler_options=dict(options))
             for key, lowered in lower_programs(spec, weights, state, table, ladder)
         }
         for key, future in futures.items():
@@ -85,16 +94,23 @@ def compile_programs(
 
 
 def lower_programs(
-    spec: ProgramSpec, weights: Weights, state: EngineState, table: LaneTable, ladder: ShapeLadder
+    spec: ProgramSpec,
+    weights: Weights,
+    state: EngineState,
+    table: LaneTable,
+    ladder: ShapeLadder,
+    names: Collection[str] = PROGRAMS,
 ) -> Iterator[tuple[tuple[str, int], jax.stages.Lowered]]:
-    """Largest first: they take longest to compile."""
-    for bucket in reversed(ladder.prefill_buckets):
+    """Those of these ``names``, largest first: they take longest to compile."""
+    for bucket in reversed(ladder.prefill_buckets) if "prefill" in names else ():
         positions = ((0,),) * spec.config.rope_axes
         inputs = PrefillInputs.padded(bucket, 0, 0, (0,), positions)
         yield ("prefill", bucket), programs.prefill_chunk.lower(spec, weights, state, table, inputs)
-    for batch in reversed(ladder.decode_batches):
+    for batch in reversed(ladder.decode_batches) if "decode" in names else ():
         decode_inputs = DecodeInputs(*np.zeros((3, batch), np.int32))
         yield ("decode", batch), programs.decode_round.lower(spec, weights, state, table, decode_inputs)
     zero = np.int32(0)
-    yield ("reset_lane", 0), programs.reset_lane.lower(state, zero)
-    yield ("copy_page", 0), programs.copy_page.lower(state, zero, zero)
+    if "reset_lane" in names:
+        yield ("reset_lane", 0), programs.reset_lane.lower(state, zero)
+    if "copy_page" in names:
+        yield ("copy_page", 0), programs.copy_page.lower(state, zero, zero)

@@ -8,6 +8,7 @@ import pytest
 
 from ninfer_jax import __version__
 from ninfer_jax.cli import environment, main
+from ninfer_jax.engine.gpu_targets import POOL_FRACTION
 from ninfer_jax.errors import ConfigError, CorruptModelError, NinferError
 
 
@@ -134,6 +135,15 @@ def test_environment_keeps_what_the_user_set(tmp_path):
     fresh = {"XDG_CACHE_HOME": str(tmp_path)}
     environment.prepare(fresh)
     assert fresh["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "ninfer-jax" / "xla")
+    assert fresh["XLA_CLIENT_MEM_FRACTION"] == str(POOL_FRACTION)
+
+
+@pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
+def test_the_share_of_a_gpu_stays_under_either_name(name):
+    """jax refuses to start when both names are set."""
+    values = {name: "0.5"}
+    environment.prepare(values)
+    assert {key: value for key, value in values.items() if "MEM_FRACTION" in key} == {name: "0.5"}
 
 
 @pytest.mark.parametrize("command", main.COMMANDS, ids=lambda command: command.name)

@@ -21,7 +21,7 @@ def run(capsys):
 def test_registered_identity_takes_the_widest_weights_that_fit(run):
     code, out, _ = run("Qwen3.8-27B", "--gpu", "rtx5090")
     assert code == 0
-    assert "qwen3.8-27b on rtx5090 (31.8 GiB, 1,792 GB/s): int8 weights" in out
+    assert "qwen3.8-27b on rtx5090 (31.3 GiB, 1,792 GB/s): int8 weights" in out
     assert "largest --kv-capacity that fits" in out
     assert "bf16 weights" in run("qwen3.8-27b", "--gpu", "h200")[1]
 
