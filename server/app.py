@@ -13,6 +13,7 @@ from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.server import auth, cors, sse
 from ninfer_jax.server.error_handler import JsonErrorHandler
 from ninfer_jax.server.http import App
+from ninfer_jax.server.http1 import Http1Request
 from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.protocols.handler import ProtocolHandler, Sources
 from ninfer_jax.server.request_ids import request_id_of
@@ -46,6 +47,7 @@ def create_app(
     app = Sanic(
         f"ninfer-{secrets.token_hex(8)}",  # Sanic keeps a registry by name
         config=Config(env_prefix=""),
+        request_class=Http1Request,
         error_handler=JsonErrorHandler(),
         configure_logging=False,
     )

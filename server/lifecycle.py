@@ -11,6 +11,7 @@ from typing import Any
 
 from ninfer_jax.errors import ListenError
 from ninfer_jax.server.http import App
+from ninfer_jax.server.http1 import Http1Protocol
 from ninfer_jax.server.resident import Resident
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,9 @@ async def serve(
 ) -> None:
     """Serve until ``stop``; then refuse new work, let running requests finish for ``grace`` seconds,
     give those that remain a terminal error, and close."""
-    server: Any = await app.create_server(sock=listener, backlog=BACKLOG, return_asyncio_server=True)
+    server: Any = await app.create_server(
+        sock=listener, backlog=BACKLOG, protocol=Http1Protocol, return_asyncio_server=True
+    )
     await server.startup()
     await server.before_start()
     await server.start_serving()
