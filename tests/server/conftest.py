@@ -22,3 +22,12 @@ def start():
     for server, engine in running:
         server.__exit__()
         engine.close()
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory):
+    """One server over the real engine with a tiny model, for every test of this process."""
+    from tests.server.real_engine import real_server  # imports jax: seconds
+
+    with real_server(tmp_path_factory.mktemp("real") / "model") as server:
+        yield server
