@@ -1,13 +1,14 @@
-"""The scheduler's invariants over random runs, one test each.
+"""The scheduler's invariants: every random run is checked against each of them.
 
-The suite plays about 2,000 scenarios; ``NINFER_SCENARIOS=100000 pytest tests/engine/test_invariants.py``
-plays that many, freshly random.
+The suite plays 2,000 runs, always the same; ``NINFER_SCENARIOS=100000 pytest -n 2
+tests/engine/test_invariants.py`` plays that many, freshly random, at about 10 ms each.
 """
 
 import os
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
 
 from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.engine.request import effective_output
@@ -16,43 +17,49 @@ from ninfer_jax.types import Admitted, Failed, Finished, FinishReason, Output, P
 from tests.engine.simulation import Client, Scenario, Trace, is_timeout, scenarios, simulate
 from tests.fakes import next_token
 
-NUM_TESTS = 20
+NUM_SHARDS = 20
+"""Tests that the runs are divided among, for pytest's workers."""
 SCENARIOS = os.environ.get("NINFER_SCENARIOS")
+INVARIANTS: list[Callable[[Trace], None]] = []
 
 
-def over_random_runs(test: Callable[[Trace], None]) -> Callable[[], None]:
-    """Play random scenarios and hand each trace to ``test``."""
+def invariant(check: Callable[[Trace], None]) -> Callable[[Trace], None]:
+    """A rule that holds in every run; its number is the one in the design of the context cache."""
+    INVARIANTS.append(check)
+    return check
 
+
+@pytest.mark.parametrize("shard", range(NUM_SHARDS))
+def test_random_runs_keep_every_invariant(shard: int) -> None:
     @settings(
-        max_examples=int(SCENARIOS or 2000) // NUM_TESTS,
-        derandomize=SCENARIOS is None,
+        max_examples=int(SCENARIOS or 2000) // NUM_SHARDS,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(scenarios())
-    def run(scenario: Scenario) -> None:
-        test(simulate(scenario))
+    def play(scenario: Scenario) -> None:
+        trace = simulate(scenario)
+        for check in INVARIANTS:
+            check(trace)
 
-    run.__name__ = run.__qualname__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
+    (play if SCENARIOS else seed(shard)(play))()
 
 
 def output_bound(client: Client, trace: Trace) -> tuple[int, FinishReason]:
     return effective_output(client.arrival.output, len(client.prompt), trace.scenario.config.max_context)
 
 
-@over_random_runs
-def test_01_pages_are_conserved(trace: Trace) -> None:
+@invariant
+def invariant_01_pages_are_conserved(trace: Trace) -> None:
     """free + held + cached == capacity at every step (inside the run), and all come back at the end."""
     counts = trace.engine.scheduler.services.cache.counts()
     assert counts.held == counts.reserved == counts.shared == 0
     assert counts.free + counts.cached == counts.capacity
 
 
-@over_random_runs
-def test_02_lanes_and_claims_come_back(trace: Trace) -> None:
+@invariant
+def invariant_02_lanes_and_claims_come_back(trace: Trace) -> None:
     board = trace.engine.scheduler.board
     assert board.active() == []
     assert not board.live
@@ -60,15 +67,15 @@ def test_02_lanes_and_claims_come_back(trace: Trace) -> None:
     assert not trace.engine.scheduler.services.executor.lanes  # type: ignore[attr-defined]
 
 
-@over_random_runs
-def test_03_admitted_requests_never_fail(trace: Trace) -> None:
+@invariant
+def invariant_03_admitted_requests_never_fail(trace: Trace) -> None:
     for client in trace.clients:
         if client.recorder.admitted:
             assert isinstance(client.recorder.terminal, Finished)
 
 
-@over_random_runs
-def test_04_entitlement_is_the_whole_request(trace: Trace) -> None:
+@invariant
+def invariant_04_entitlement_is_the_whole_request(trace: Trace) -> None:
     for client in trace.clients:
         if client.lane_at_release is not None:
             output, _ = output_bound(client, trace)
@@ -76,8 +83,8 @@ def test_04_entitlement_is_the_whole_request(trace: Trace) -> None:
             assert len(client.lane_at_release.binding.pages) == -(-written // PAGE_SIZE)
 
 
-@over_random_runs
-def test_05_finish_reason_tells_the_bound(trace: Trace) -> None:
+@invariant
+def invariant_05_finish_reason_tells_the_bound(trace: Trace) -> None:
     for client in trace.completed():
         output, bound = output_bound(client, trace)
         num_tokens = len(client.recorder.tokens)
@@ -92,16 +99,16 @@ def test_05_finish_reason_tells_the_bound(trace: Trace) -> None:
                 assert num_tokens == output
 
 
-@over_random_runs
-def test_07_impossible_requests_are_refused_at_once(trace: Trace) -> None:
+@invariant
+def invariant_07_impossible_requests_are_refused_at_once(trace: Trace) -> None:
     for client in trace.clients:
         too_long = len(client.prompt) > trace.scenario.config.max_context
         if not isinstance(client.refused, ServerOverloadedError):
             assert too_long == isinstance(client.refused, ContextLengthExceededError)
 
 
-@over_random_runs
-def test_08_and_13_only_borrowers_overtake_a_blocked_head(trace: Trace) -> None:
+@invariant
+def invariant_08_and_13_only_borrowers_overtake_a_blocked_head(trace: Trace) -> None:
     for admission in trace.admissions:
         if admission.overtaken:
             assert not admission.head_fitted
@@ -109,23 +116,23 @@ def test_08_and_13_only_borrowers_overtake_a_blocked_head(trace: Trace) -> None:
             assert not admission.skipped_borrower
 
 
-@over_random_runs
-def test_14_one_admission_a_boundary_and_one_prefill_owner(trace: Trace) -> None:
+@invariant
+def invariant_14_one_admission_a_boundary_and_one_prefill_owner(trace: Trace) -> None:
     steps = [admission.step for admission in trace.admissions]
     assert len(steps) == len(set(steps))
     assert not any(admission.had_owner for admission in trace.admissions)
     assert all(unit.others.count("prefill") <= 1 for unit in trace.units)
 
 
-@over_random_runs
-def test_15_a_decode_round_before_an_admission_where_rows_are_ready(trace: Trace) -> None:
+@invariant
+def invariant_15_a_decode_round_before_an_admission_where_rows_are_ready(trace: Trace) -> None:
     for admission in trace.admissions:
         if admission.ready:
             assert trace.units[admission.num_units - 1].kind == "decode"
 
 
-@over_random_runs
-def test_16_the_deadline_is_absolute(trace: Trace) -> None:
+@invariant
+def invariant_16_the_deadline_is_absolute(trace: Trace) -> None:
     timeout = trace.scenario.config.pending_timeout
     for client in trace.clients:
         deadline = client.reserved_at + timeout
@@ -137,8 +144,8 @@ def test_16_the_deadline_is_absolute(trace: Trace) -> None:
             assert deadline <= client.ended_at <= deadline + 1
 
 
-@over_random_runs
-def test_17_outstanding_requests_are_bounded(trace: Trace) -> None:
+@invariant
+def invariant_17_outstanding_requests_are_bounded(trace: Trace) -> None:
     config = trace.scenario.config
     capacity = config.max_concurrency + config.max_pending_requests
     assert trace.max_outstanding <= capacity
@@ -146,22 +153,22 @@ def test_17_outstanding_requests_are_bounded(trace: Trace) -> None:
     assert trace.stats["outstanding"] == 0
 
 
-@over_random_runs
-def test_18_a_round_holds_every_ready_row(trace: Trace) -> None:
+@invariant
+def invariant_18_a_round_holds_every_ready_row(trace: Trace) -> None:
     for unit in trace.units:
         if unit.kind == "decode":
             assert unit.lanes == unit.ready
 
 
-@over_random_runs
-def test_19_decode_alternates_with_the_rest(trace: Trace) -> None:
+@invariant
+def invariant_19_decode_alternates_with_the_rest(trace: Trace) -> None:
     for before, unit in zip(trace.units, trace.units[1:], strict=False):
         if unit.ready and unit.others:
             assert (unit.kind == "decode") == (before.kind != "decode")
 
 
-@over_random_runs
-def test_20_cancellation_is_prompt_and_commits_nothing(trace: Trace) -> None:
+@invariant
+def invariant_20_cancellation_is_prompt_and_commits_nothing(trace: Trace) -> None:
     """Seen within one unit and one boundary; every other request is untouched (see 24)."""
     for client in trace.clients:
         if client.cancelled_at is not None:
@@ -170,8 +177,8 @@ def test_20_cancellation_is_prompt_and_commits_nothing(trace: Trace) -> None:
             assert client.ended_at <= client.cancelled_at + 1
 
 
-@over_random_runs
-def test_21_model_usage_and_text_end_at_the_same_token(trace: Trace) -> None:
+@invariant
+def invariant_21_model_usage_and_text_end_at_the_same_token(trace: Trace) -> None:
     for client in trace.completed():
         tokens = client.recorder.tokens
         assert client.session.committed == tokens
@@ -183,8 +190,8 @@ def test_21_model_usage_and_text_end_at_the_same_token(trace: Trace) -> None:
             assert lane.counted == tokens[:-1]
 
 
-@over_random_runs
-def test_22_and_23_events_come_in_order(trace: Trace) -> None:
+@invariant
+def invariant_22_and_23_events_come_in_order(trace: Trace) -> None:
     for client in trace.clients:
         events = client.recorder.events
         if not client.recorder.admitted:
@@ -201,8 +208,8 @@ def test_22_and_23_events_come_in_order(trace: Trace) -> None:
             assert not any(isinstance(event, PrefillProgress) for event in events[first_output:])
 
 
-@over_random_runs
-def test_24_output_does_not_depend_on_company_or_reuse(trace: Trace) -> None:
+@invariant
+def invariant_24_output_does_not_depend_on_company_or_reuse(trace: Trace) -> None:
     """Every token is what a lone run from nothing gives; forced tokens stand where they were forced."""
     for client in trace.clients:
         history, arrival = list(client.prompt), client.arrival
@@ -213,8 +220,8 @@ def test_24_output_does_not_depend_on_company_or_reuse(trace: Trace) -> None:
             history.append(token)
 
 
-@over_random_runs
-def test_43_and_44_slots_stay_within_their_number(trace: Trace) -> None:
+@invariant
+def invariant_43_and_44_slots_stay_within_their_number(trace: Trace) -> None:
     lanes = trace.scenario.config.max_concurrency
     for client in trace.clients:
         if client.stats_at_end is not None:
@@ -222,8 +229,8 @@ def test_43_and_44_slots_stay_within_their_number(trace: Trace) -> None:
     assert all(len(unit.lanes) <= lanes for unit in trace.units)
 
 
-@over_random_runs
-def test_71_counters_agree_with_usage(trace: Trace) -> None:
+@invariant
+def invariant_71_counters_agree_with_usage(trace: Trace) -> None:
     counters = trace.stats["counters"]
     admitted = [client for client in trace.clients if client.recorder.admitted]
     selections = [value for name, value in counters.items() if name.endswith("_selections")]
@@ -242,8 +249,8 @@ def test_71_counters_agree_with_usage(trace: Trace) -> None:
     assert ended == counters["requests_submitted"]
 
 
-@over_random_runs
-def test_72_statistics_at_the_end_show_the_released_resources(trace: Trace) -> None:
+@invariant
+def invariant_72_statistics_at_the_end_show_the_released_resources(trace: Trace) -> None:
     for client in trace.clients:
         if client.stats_at_end is not None:
             reserved = client.stats_at_end["gauges"]["device_main_pages_reserved"]
