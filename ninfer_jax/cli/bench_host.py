@@ -11,15 +11,14 @@ from typing import Any
 
 from rich.table import Table
 
-from ninfer_jax.cli.bench_engine import EngineTarget
 from ninfer_jax.cli.bench_http import HttpTarget
 from ninfer_jax.cli.bench_measures import decode_window
+from ninfer_jax.cli.bench_rounds import RoundReading, open_recorded_engine
 from ninfer_jax.cli.bench_server import ServerProcess
 from ninfer_jax.cli.bench_target import Job, Target
 from ninfer_jax.cli.bench_worker import WorkerTarget
 from ninfer_jax.config import EngineConfig
-from ninfer_jax.engine.accounting import HOST_PHASES, NANOSECONDS, ClockTotals, HostClock, Phase, WorkClass
-from ninfer_jax.engine.observer import NullObserver
+from ninfer_jax.engine.accounting import HOST_PHASES, NANOSECONDS, ClockTotals, Phase, WorkClass
 
 ROWS = 8
 PROMPT_TOKENS = 64
@@ -38,7 +37,7 @@ def host(
     seeds = itertools.count(1)
     speeds: dict[str, list[float]] = {"engine": [], "http": []}
     progress("starting the engine")
-    engine = WorkerTarget("engine", functools.partial(open_timed_engine, path, config))
+    engine = WorkerTarget("engine", functools.partial(open_recorded_engine, path, config))
     try:
         with tempfile.TemporaryDirectory(prefix="ninfer-bench-") as folder:
             log = Path(folder) / "log.jsonl"
@@ -50,7 +49,7 @@ def host(
                     for name in list(targets)[:: 1 if repeat % 2 else -1]:
                         progress(f"{repeat + 1}/{repeats}: {name}")
                         speeds[name].append(rounds_per_second(targets[name], seeds))
-            rounds = {"engine": engine.call("rounds"), "http": rounds_of_log(log)}
+            rounds = {"engine": full_rounds(engine.call("readings")), "http": rounds_of_log(log)}
     finally:
         engine.close()
     phases = {name: median_round(samples) for name, samples in rounds.items()}
@@ -74,41 +73,13 @@ def rounds_per_second(target: Target, seeds: "itertools.count[int]") -> float:
     return tokens / ROWS / seconds
 
 
-class RoundTimer(NullObserver):
-    """Reads the engine's stopwatch at every full round; neighbouring readings are one round apart."""
-
-    def __init__(self) -> None:
-        self.clock: HostClock | None = None
-        self._last: ClockTotals | None = None
-        self.rounds: list[Round] = []
-
-    def round(self, num_rows: int, num_tokens: int, at: float) -> None:
-        totals = self.clock.totals() if self.clock is not None and num_rows == ROWS else None
-        if totals is not None and self._last is not None:
-            self.rounds.append(_difference(self._last, totals))
-        self._last = totals
-
-
-class TimedEngineTarget(EngineTarget):
-    """Our engine, with what each full decode round cost its host."""
-
-    def __init__(self, engine: Any, timer: RoundTimer) -> None:
-        super().__init__(engine, engine.shutdown)
-        self._timer = timer
-
-    def rounds(self) -> list[Round]:
-        return self._timer.rounds
-
-
-def open_timed_engine(path: Path, config: EngineConfig) -> TimedEngineTarget:
-    """Load a model and warm an engine; jax is imported here, in the target's own process."""
-    from ninfer_jax.artifact.loader import load
-    from ninfer_jax.engine.build import build_engine
-
-    timer = RoundTimer()
-    engine = build_engine(load(path, weights=config.weights), config, observer=timer)
-    timer.clock = engine.scheduler.services.clock
-    return TimedEngineTarget(engine, timer)
+def full_rounds(readings: Sequence[RoundReading]) -> list[Round]:
+    """What each round of ``ROWS`` rows cost that another one followed at once."""
+    return [
+        _difference(before.totals, after.totals)
+        for before, after in itertools.pairwise(readings)
+        if before.num_rows == after.num_rows == ROWS
+    ]
 
 
 def rounds_of_log(log: Path) -> list[Round]:

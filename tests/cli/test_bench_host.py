@@ -1,38 +1,40 @@
 """``bench --host``: the host's phases round by round, from the engine's stopwatch and from a server's log."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from ninfer_jax.cli import bench_host, main
-from ninfer_jax.cli.bench_host import ROWS, RoundTimer, TimedEngineTarget, median_round, rounds_of_log
+from ninfer_jax.cli.bench_engine import EngineTarget
+from ninfer_jax.cli.bench_host import ROWS, full_rounds, median_round, rounds_of_log
+from ninfer_jax.cli.bench_rounds import RecordedTarget, RoundRecorder
 from ninfer_jax.cli.bench_target import Job
 from ninfer_jax.config import EngineConfig
-from ninfer_jax.observe.monitor import ServeMonitor
+from ninfer_jax.observe.interval import throughput
 from ninfer_jax.observe.request_log import RequestLog
+from tests.cli.fakes import gathered
 from tests.fakes import fake_engine
 
 CONFIG = EngineConfig(max_context=2048, kv_capacity=16384, max_concurrency=ROWS)
 
 
-def timed_target():
-    timer = RoundTimer()
-    engine = fake_engine(CONFIG, observer=timer)
-    timer.clock = engine.scheduler.services.clock
-    return TimedEngineTarget(engine, timer)
+def recorded_target():
+    recorder = RoundRecorder()
+    return gathered(RecordedTarget(fake_engine(CONFIG, observer=recorder), recorder))
 
 
 def test_every_full_round_is_split_into_its_phases():
-    target = timed_target()
+    target = recorded_target()
     try:
         target.run([Job(8, 40, seed) for seed in range(1, ROWS)])
-        assert target.rounds() == []  # seven rows are no full round
+        assert full_rounds(target.readings()) == []  # seven rows are no full round
         target.run([Job(8, 40, 100 + seed) for seed in range(ROWS)])
     finally:
         target.close()
-    rounds = target.rounds()
-    assert 10 < len(rounds) < 40
+    rounds = full_rounds(target.readings())
+    assert len(rounds) == 40 - ROWS - 1  # the first row has had ROWS tokens by then; pairs
     for sample in rounds:
         assert sample["total"] == pytest.approx(sum(sample[name] for name in bench_host.PHASES))
         assert sample["total"] > 0
@@ -41,28 +43,36 @@ def test_every_full_round_is_split_into_its_phases():
 
 
 def test_a_log_gives_the_intervals_of_full_rounds_only(tmp_path):
-    path = tmp_path / "log.jsonl"
-    monitor = ServeMonitor(request_log=RequestLog(path), interval=0.002)
-    engine = fake_engine(CONFIG, observer=monitor)
-    monitor.start(engine.stats, "fake", {})
-    target = bench_host.EngineTarget(engine, engine.shutdown)
-    target.run([Job(8, 3, 99)])
-    target.run([Job(8, 1500, seed) for seed in range(ROWS)])
+    """The engine's books are read at every unit, and each two of neighbouring units are an interval."""
+    engine = fake_engine(CONFIG)
+    target = gathered(EngineTarget(engine, engine.shutdown))
+    executor = engine.scheduler.services.executor
+    gather, books = executor.during_wait, []
+
+    def read_books():
+        gather()
+        books.append(engine.stats())
+
+    executor.during_wait = read_books
+    target.run([Job(8, 30, seed) for seed in range(ROWS)])
     target.close()
-    monitor.close()
-    intervals = [json.loads(line) for line in path.read_text().splitlines()]
+    records = [throughput(before, after, 1.0) for before, after in itertools.pairwise(books)]
+    path = tmp_path / "log.jsonl"
+    log = RequestLog(path)
+    log.write("request_start", 0.0, {})
+    for record in records:
+        log.write("throughput", 0.0, record)
+    log.close()
     full = [
-        event
-        for event in intervals
-        if event["event"] == "throughput"
-        and event["decode"]["average_size"] == ROWS
-        and event["tokens"]["computed_prefill_tokens"] == 0
+        record
+        for record in records
+        if record["decode"]["average_size"] == ROWS and record["tokens"]["computed_prefill_tokens"] == 0
     ]
     rounds = rounds_of_log(path)
-    assert len(rounds) == len(full) > 0
-    for sample, event in zip(rounds, full, strict=True):
-        spent = sample["total"] * event["decode"]["rounds"]
-        assert spent == pytest.approx(event["host_work"]["elapsed_seconds"]["total"])
+    assert len(rounds) == len(full) > 10
+    for sample, record in zip(rounds, full, strict=True):
+        spent = sample["total"] * record["decode"]["rounds"]
+        assert spent == pytest.approx(record["host_work"]["elapsed_seconds"]["total"])
 
 
 class StandInServer:
@@ -79,7 +89,7 @@ class StandInServer:
 
 
 def test_the_command_prints_both_sides_and_their_ratio(monkeypatch, capsys):
-    targets = [timed_target(), timed_target()]
+    targets = [recorded_target(), recorded_target()]
     engine, served = targets
     monkeypatch.setattr(engine, "call", lambda method: getattr(engine, method)(), raising=False)
     monkeypatch.setattr(bench_host, "WorkerTarget", lambda name, factory: engine)
