@@ -13,11 +13,18 @@ NULL_PAGE = 0
 """Page 0 belongs to nobody: padding rows and columns write there and nothing reads it."""
 
 
+def pages_for(num_tokens: int) -> int:
+    """Whole pages that hold ``num_tokens`` positions."""
+    return -(-num_tokens // PAGE_SIZE)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Everything the engine needs besides the model. Token counts; every "auto" is already a number.
 
-    ``kv_capacity`` is the shared pool in tokens (rounded up to whole pages), at least ``max_context``.
+    ``kv_capacity`` is the shared pool in tokens (rounded up to whole pages), at least ``max_context``;
+    the contiguous layout gives every lane ``max_context`` instead. ``device_state_slots`` are places for
+    checkpoints of recurrent state, beside the one that each lane is guaranteed.
     """
 
     max_context: int = 8192
@@ -30,3 +37,21 @@ class EngineConfig:
     cache_layout: CacheLayout = "paged"
     prefix_reuse: bool = True
     top_k_cap: int = 20
+    device_state_slots: int = 0
+
+    @property
+    def pages_per_lane(self) -> int:
+        """Entries of one lane's block table."""
+        return pages_for(self.max_context)
+
+    @property
+    def num_pages(self) -> int:
+        """Usable KV pages; the arrays hold one more, the null page."""
+        if self.cache_layout == "contiguous":
+            return self.max_concurrency * self.pages_per_lane
+        return pages_for(self.kv_capacity)
+
+    @property
+    def num_slots(self) -> int:
+        """State images: one a lane, and the places for checkpoints."""
+        return self.max_concurrency + self.device_state_slots

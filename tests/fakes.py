@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ninfer_jax.cache import ContiguousCache, KVCache, PageCache, RootOnlyPolicy, Storage, pages_for
-from ninfer_jax.config import NULL_PAGE, PAGE_SIZE, EngineConfig
+from ninfer_jax.cache import ContiguousCache, KVCache, PageCache, RootOnlyPolicy, Storage
+from ninfer_jax.config import NULL_PAGE, PAGE_SIZE, EngineConfig, pages_for
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.host_engine import HostEngine
 from ninfer_jax.types import (
@@ -242,16 +242,15 @@ class Recorder:
 
 
 def fake_storage(num_pages: int) -> Storage:
-    return Storage(num_layers=1, num_pages=num_pages, num_kv_heads=1, head_dim=1, dtype="int32", itemsize=4)
+    return Storage(num_pages=num_pages, page_bytes=2 * 4 * PAGE_SIZE)
 
 
 def fake_cache(config: EngineConfig) -> KVCache:
     """The cache that a server would build for ``config``, for a pure-attention model."""
+    storage = fake_storage(config.num_pages)
     if config.cache_layout == "contiguous":
-        region = pages_for(config.max_context)
-        return ContiguousCache(fake_storage(region * config.max_concurrency), config.max_concurrency)
-    policy = None if config.prefix_reuse else RootOnlyPolicy()
-    return PageCache(fake_storage(pages_for(config.kv_capacity)), policy)
+        return ContiguousCache(storage, config.max_concurrency)
+    return PageCache(storage, None if config.prefix_reuse else RootOnlyPolicy())
 
 
 def fake_info(config: EngineConfig) -> ModelInfo:

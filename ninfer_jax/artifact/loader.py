@@ -1,9 +1,9 @@
 """``load``: from a path to a model on the device, whatever the path holds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -59,11 +59,17 @@ class LoadedModel:
     weight_bytes: int
 
 
+BeforeUpload: TypeAlias = Callable[[ModelConfig, Weights, WeightFormat], None]
+"""Told the model, its ArraySpecs and the format to load in, before anything is put on the device; what it
+raises stops the load."""
+
+
 def load(
     path: str | Path,
     *,
     weights: WeightFormat | None = None,
     progress: Progress = no_progress,
+    before_upload: BeforeUpload = lambda config, specs, weights: None,
 ) -> LoadedModel:
     """Load a ``.gguf`` file, a Hugging Face folder or a ``NAME.ninfer`` artifact.
 
@@ -76,10 +82,12 @@ def load(
     module, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     if isinstance(checkpoint, Artifact):
         weight_format = weights or _default_for(checkpoint)
+        before_upload(config, specs, weight_format)
         tree = _restore(checkpoint, specs, weight_format)
     else:
         weight_format = weights or default_weights()
         check_names(spec_leaves(specs), checkpoint.tensors)
+        before_upload(config, specs, weight_format)
         tree = load_weights(
             checkpoint, specs, weight_format, activation_dtype(weight_format), progress=progress
         )

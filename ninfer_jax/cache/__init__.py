@@ -6,7 +6,7 @@ from ninfer_jax.cache.contiguous import ContiguousCache
 from ninfer_jax.cache.page_cache import PageCache
 from ninfer_jax.cache.policy import Candidate, PrefixPolicy, ReusePath, RootOnlyPolicy, WholePagePolicy
 from ninfer_jax.cache.prefix import PrefixCache
-from ninfer_jax.cache.storage import Storage, pages_for
+from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task, TaskTable
 from ninfer_jax.cache.transaction import ResourceTransaction, TransactionState
 
@@ -30,5 +30,4 @@ __all__ = [
     "TaskTable",
     "TransactionState",
     "WholePagePolicy",
-    "pages_for",
 ]

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ninfer_jax.cache.policy import Candidate, PrefixPolicy
-from ninfer_jax.cache.storage import Storage, pages_for
+from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task, TaskTable
 from ninfer_jax.cache.transaction import ImmediateTransaction, ResourceTransaction
+from ninfer_jax.config import PAGE_SIZE, pages_for
 from ninfer_jax.types import PreparedPrompt
 
 
@@ -116,7 +117,7 @@ class KVCache(ABC):
         published to others; the task's own table never changes. Touches no other task."""
         task = self.tasks[task_id]
         task.tokens.extend(token_ids)
-        assert task.frontier <= len(task.pages) * self.storage.shape[1], "written past the entitlement"
+        assert task.frontier <= len(task.pages) * PAGE_SIZE, "written past the entitlement"
         self.policy.advanced(task)
 
     def free(self, task_id: int) -> None:

@@ -16,9 +16,9 @@ from ninfer_jax.artifact.hf_source import read_json
 from ninfer_jax.artifact.loader import default_weights, open_checkpoint
 from ninfer_jax.artifact.random_source import RandomSource
 from ninfer_jax.artifact.source import Source
-from ninfer_jax.cli.sizes import binary_size, short_count
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
+from ninfer_jax.observe.sizes import binary_size, short_count
 
 HELP = "Make a NAME.ninfer artifact from a Hugging Face folder or a GGUF file."
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ninfer_jax.artifact.demo import demo_model
 from ninfer_jax.artifact.summary import Summary, summarise
-from ninfer_jax.cli.sizes import binary_size, short_count
+from ninfer_jax.observe.sizes import binary_size, short_count
 from ninfer_jax.text.frontend import Frontend
 
 HELP = "Print what a model is: identity, architecture, formats, sizes, frontend files."

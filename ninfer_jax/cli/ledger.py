@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from ninfer_jax.cli.sizes import binary_size
-from ninfer_jax.engine.plan import Ledger, Traffic
+from ninfer_jax.engine.decode_traffic import Traffic
+from ninfer_jax.engine.ledger import Ledger
+from ninfer_jax.observe.sizes import binary_size
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -20,22 +21,16 @@ def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
     ]
 
 
-def memory_lines(ledger: Ledger, memory: int | None = None) -> list[str]:
-    """What holds how much; with the device's ``memory``, what is left and how far KV could grow."""
+def memory_lines(ledger: Ledger, memory: int) -> list[str]:
+    """What holds how much, what is left of the device's ``memory``, and how far KV could grow."""
+    left = memory - ledger.total
     rows = [
-        *((f"weights, {dtype}", size) for dtype, size in ledger.weights.items()),
-        (f"KV pools, {ledger.kv_capacity:,} tokens", ledger.kv_pools),
-        ("recurrent state", ledger.recurrent_state),
-        ("lane state", ledger.lane_state),
-        ("workspace", ledger.workspace),
-        ("runtime", ledger.runtime),
+        *ledger.entries(),
         ("total", ledger.total),
+        ("headroom" if left >= 0 else "missing", abs(left)),
     ]
-    if memory is not None:
-        left = memory - ledger.total
-        rows.append(("headroom" if left >= 0 else "missing", abs(left)))
-    lines = table([(name, binary_size(size)) for name, size in rows if size])
-    if memory is not None and ledger.page_bytes:
+    lines = table([(name, binary_size(size)) for name, size in rows])
+    if ledger.page_bytes:
         largest = ledger.largest_kv_capacity(memory)
         lines.append(f"  largest --kv-capacity that fits: {largest:,} tokens")
     return lines

@@ -4,11 +4,11 @@ import argparse
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ninfer_jax.config import EngineConfig, WeightFormat
+from ninfer_jax.config import WeightFormat
 from ninfer_jax.engine.gpu_targets import (
     TARGETS,
     GpuTarget,
@@ -22,7 +22,9 @@ from ninfer_jax.server.options import add_arguments as add_options
 
 if TYPE_CHECKING:
     from ninfer_jax.engine.aot import ProgramReport
-    from ninfer_jax.engine.plan import Ledger, Traffic
+    from ninfer_jax.engine.decode_traffic import Traffic
+    from ninfer_jax.engine.device_memory import MemoryBudget
+    from ninfer_jax.engine.ledger import Deployment, Ledger
     from ninfer_jax.models.base import Architecture, ModelConfig
 
 HELP = "Print the memory a configuration needs on a GPU, and the bytes a decode round moves, without either."
@@ -75,9 +77,8 @@ class Plan:
     """One model, configuration and device, and what they come to. ``note`` says how weights were chosen."""
 
     model: PlannedModel
-    config: EngineConfig
+    deployment: "Deployment"
     target: GpuTarget
-    weights: WeightFormat
     note: str
     ledger: "Ledger"
     traffics: "tuple[Traffic, ...]"
@@ -109,17 +110,21 @@ def find_model(name: str, layers: int | None) -> PlannedModel:
     if layers is not None:
         if not 1 <= layers <= len(config.layer_kinds):
             raise ConfigError(f"the model has {len(config.layer_kinds)} layers", field="--layers")
-        config = first_layers(config, layers)
-        specs = architecture.abstract(config)
+        architecture, config, specs = recognise(first_layers(hf_config, layers))
         name = f"{name}, first {layers} layers"
     return PlannedModel(name, architecture, config, specs)
 
 
-def first_layers(config: Any, count: int) -> Any:
+def first_layers(hf_config: Mapping[str, Any], count: int) -> dict[str, Any]:
     """The same model with fewer layers; every other size stays."""
-    if any(member.name == "num_layers" for member in fields(config)):
-        return replace(config, num_layers=count)
-    return replace(config, layer_kinds=config.layer_kinds[:count])
+    cut = dict(hf_config)
+    if isinstance(cut.get("text_config"), Mapping):
+        cut["text_config"] = first_layers(cut["text_config"], count)
+        return cut
+    cut["num_hidden_layers"] = count
+    if cut.get("layer_types"):
+        cut["layer_types"] = cut["layer_types"][:count]
+    return cut
 
 
 def choose(model: PlannedModel, options: ServeOptions, target: GpuTarget) -> Plan:
@@ -139,66 +144,68 @@ def plan_with(
     import numpy as np
     from ml_dtypes import bfloat16
 
-    from ninfer_jax.engine.plan import decode_traffic, make_ledger
+    from ninfer_jax.cli.deployment import deployment
+    from ninfer_jax.engine.decode_traffic import decode_traffic
+    from ninfer_jax.engine.ledger import make_ledger
 
     activation = np.dtype(np.float32 if weights == "f32" else bfloat16)
-    capacity = options.kv_tokens
-    config = EngineConfig(
-        max_context=options.max_context,
-        kv_capacity=options.max_context if capacity == "auto" else capacity,
-        max_concurrency=options.max_concurrency,
-        prefill_chunk=options.prefill_chunk,
-        weights=weights,
-        prefix_reuse=not options.no_prefix_reuse,
-        top_k_cap=options.top_k_cap,
-    )
-    ledger = make_ledger(model.config, model.specs, config, weights, activation)
-    if capacity == "auto":
-        largest = ledger.largest_kv_capacity(target.memory)
-        config = replace(config, kv_capacity=max(options.max_context, largest))
-        ledger = make_ledger(model.config, model.specs, config, weights, activation)
+    device = budget(target)
+    planned = deployment(model.config, model.specs, weights, activation, options, device)
     traffics = tuple(
-        decode_traffic(model.config, model.specs, config, weights, activation, batch=batch, context=context)
+        decode_traffic(planned, batch=batch, context=context)
         for batch in sorted({1, options.max_concurrency})
         for context in sorted({min(1024, options.max_context), options.max_context})
     )
-    return Plan(model, config, target, weights, note, ledger, traffics)
+    return Plan(model, planned, target, note, make_ledger(planned, runtime=device.runtime), traffics)
+
+
+def budget(target: GpuTarget) -> "MemoryBudget":
+    """All memory of a device on which nothing runs yet."""
+    from ninfer_jax.engine.device_memory import CUDA_RUNTIME_BYTES, MemoryBudget
+
+    return MemoryBudget(target.name, target.memory, CUDA_RUNTIME_BYTES)
 
 
 def compile_programs(plan: Plan) -> "list[ProgramReport]":
     """Compile the whole ladder; a line to stderr is not owed, the table comes when all are done."""
-    import numpy as np
-    from ml_dtypes import bfloat16
-
     from ninfer_jax.engine.aot import compile_for
     from ninfer_jax.engine.programs import ProgramSpec
     from ninfer_jax.engine.sampling import SamplingPipeline
 
-    activation = np.dtype(np.float32 if plan.weights == "f32" else bfloat16)
-    spec = ProgramSpec(
-        plan.model.architecture, plan.model.config, SamplingPipeline(cap=plan.config.top_k_cap)
-    )
-    sharding = compile_only_sharding(plan.target)
-    return list(compile_for(spec, plan.model.specs, plan.config, plan.weights, activation, sharding))
+    sampling = SamplingPipeline(cap=plan.deployment.config.top_k_cap)
+    spec = ProgramSpec(plan.model.architecture, plan.model.config, sampling)
+    return list(compile_for(spec, plan.deployment, compile_only_sharding(plan.target)))
 
 
 def plan_lines(plan: Plan) -> list[str]:
     from ninfer_jax.cli.ledger import memory_lines, traffic_lines
-    from ninfer_jax.cli.sizes import binary_size
+    from ninfer_jax.observe.sizes import binary_size
 
     target, verdict = plan.target, "fits" if plan.fits else "does not fit"
     card = f"{target.name} ({binary_size(target.memory)}, {target.bandwidth // 10**9:,} GB/s)"
     return [
-        f"{plan.model.name} on {card}: {plan.weights} weights ({plan.note}), {verdict}",
+        f"{plan.model.name} on {card}: {plan.deployment.weights} weights ({plan.note}), {verdict}",
         *memory_lines(plan.ledger, target.memory),
+        *remedy_lines(plan),
         "",
         *traffic_lines(plan.traffics, target.bandwidth),
     ]
 
 
+def remedy_lines(plan: Plan) -> list[str]:
+    """What to lower where the plan does not fit, each on its own."""
+    from ninfer_jax.engine.fit import remedies
+
+    if plan.fits:
+        return []
+    return [
+        f"  would fit with {flag} {value}" for flag, value in remedies(plan.deployment, budget(plan.target))
+    ]
+
+
 def report_lines(plan: Plan, reports: "list[ProgramReport]") -> list[str]:
     from ninfer_jax.cli.ledger import table
-    from ninfer_jax.cli.sizes import binary_size
+    from ninfer_jax.observe.sizes import binary_size
 
     header = ("program", "arguments", "in place", "temporaries", "kernels", "large moves")
     rows = [
@@ -236,7 +243,7 @@ def as_json(plan: Plan, reports: "list[ProgramReport]") -> dict[str, Any]:
     facts: dict[str, Any] = {
         "model": plan.model.name,
         "gpu": asdict(plan.target),
-        "weights": plan.weights,
+        "weights": plan.deployment.weights,
         "fits": plan.fits,
         "memory": {**asdict(plan.ledger), "total": plan.ledger.total},
         "largest_kv_capacity": plan.ledger.largest_kv_capacity(plan.target.memory),

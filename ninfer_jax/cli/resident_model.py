@@ -3,22 +3,28 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 
 from ninfer_jax.artifact.demo import demo_model
-from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
-from ninfer_jax.cli.kv_capacity import largest_kv_capacity
-from ninfer_jax.cli.sizes import binary_size, short_count
-from ninfer_jax.config import EngineConfig
-from ninfer_jax.engine.build import build_engine
+from ninfer_jax.artifact.loader import activation_dtype, load
+from ninfer_jax.cli.deployment import deployment
+from ninfer_jax.cli.ledger import memory_lines
+from ninfer_jax.config import WeightFormat
+from ninfer_jax.engine.build import build_engine, check
+from ninfer_jax.engine.device_memory import present_budget
+from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.engine.ledger import Deployment, Ledger
+from ninfer_jax.engine.runner import DeviceRunner
+from ninfer_jax.models.base import ModelConfig, Weights
 from ninfer_jax.observe.console import show_transient
 from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.observe.server_start import server_start
+from ninfer_jax.observe.sizes import binary_size, short_count
 from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.text.frontend import Frontend
 
@@ -51,7 +57,10 @@ def load_resident(
     started = time.monotonic()
     device = jax.devices()[0]
     logger.info("loading %s on %s", path.name, device.device_kind)
-    model = load(path, weights=options.weights, progress=Reporter("loading weights"))
+    sizing = Sizing(options)
+    model = load(
+        path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
+    )
     frontend = Frontend.from_resources(
         model.resources, max_context=options.max_context, model_id=model.identity.model_id
     )
@@ -64,17 +73,19 @@ def load_resident(
         binary_size(model.weight_bytes),
         time.monotonic() - started,
     )
-    config = engine_config(model, options)
     engine = build_engine(
-        model, config, observer=monitor, on_failure=on_failure, progress=Reporter("compiling programs")
+        model,
+        sizing.deployment.config,
+        observer=monitor,
+        on_failure=on_failure,
+        progress=Reporter("compiling programs"),
     )
-    stats = engine.stats()
+    runner = cast(DeviceRunner, engine.scheduler.services.executor)
+    ledger = replace(sizing.ledger, temporaries=runner.temporaries)
     logger.info(
-        "context %d tokens, %d requests at once, KV pool %d tokens in %s",
-        config.max_context,
-        config.max_concurrency,
-        config.kv_capacity,
-        binary_size(stats["capacity"]["kv_bytes"]),
+        "compiled: %s of graph temporaries where %s were planned",
+        binary_size(ledger.temporaries),
+        binary_size(sizing.ledger.temporaries),
     )
     public = {name: value for name, value in asdict(options).items() if name != "api_key"}
     facts = server_start(
@@ -82,34 +93,44 @@ def load_resident(
         artifact=path,
         weights=model.weight_format,
         options=public,
-        stats=stats,
+        stats=engine.stats(),
         device={"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
         memory={
-            "weights_bytes": model.weight_bytes,
-            "kv_bytes": stats["capacity"]["kv_bytes"],
+            "available_bytes": sizing.budget.memory,
+            "ledger": {**asdict(ledger), "total": ledger.total},
             "device": device.memory_stats(),  # what its allocator says; None where there is no such thing
         },
     )
     return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
 
 
-def engine_config(model: LoadedModel, options: ServeOptions) -> EngineConfig:
-    """The flags as the engine takes them; ``auto`` becomes a number here."""
-    capacity = options.kv_tokens
-    if capacity == "auto":
-        itemsize = activation_dtype(model.weight_format).itemsize
-        capacity = largest_kv_capacity(model.config, itemsize, minimum=options.max_context)
-    return EngineConfig(
-        max_context=options.max_context,
-        kv_capacity=capacity,
-        max_concurrency=options.max_concurrency,
-        max_pending_requests=options.max_pending_requests,
-        pending_timeout=options.pending_timeout_ms / 1000,
-        prefill_chunk=options.prefill_chunk,
-        weights=options.weights,
-        prefix_reuse=not options.no_prefix_reuse,
-        top_k_cap=options.top_k_cap,
-    )
+class Sizing:
+    """Fixes the configuration when the model is known and nothing of it is on the device yet."""
+
+    deployment: Deployment
+    ledger: Ledger
+
+    def __init__(self, options: ServeOptions) -> None:
+        self._options = options
+        self.budget = present_budget()
+
+    def settle(self, model: ModelConfig, specs: Weights, weights: WeightFormat) -> None:
+        """Log the memory ledger. Raises ConfigError when the model or the device is too small."""
+        activation = activation_dtype(weights)
+        self.deployment = deployment(model, specs, weights, activation, self._options, self.budget)
+        check(model, self.deployment.config)
+        self.ledger = check_fits(self.deployment, self.budget)
+        config = self.deployment.config
+        logger.info(
+            "context %s tokens, %d at once, prefill in chunks of %s; memory of %s available on %s:",
+            f"{config.max_context:,}",
+            config.max_concurrency,
+            f"{config.prefill_chunk:,}",
+            binary_size(self.budget.memory),
+            self.budget.name,
+        )
+        for line in memory_lines(self.ledger, self.budget.memory):
+            logger.info("%s", line)
 
 
 class Reporter:

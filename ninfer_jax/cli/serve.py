@@ -88,23 +88,25 @@ class Startup:
 
     def load(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
         """Runs on its own thread; calls ``give_up`` when there will be no model."""
-        started = time.monotonic()
         self._is_loading = True
         try:
-            from ninfer_jax.cli.resident_model import load_resident  # imports jax: seconds
-
-            on_failure = functools.partial(self.engine_failed, give_up)
-            loaded = load_resident(self._model, self._options, self._monitor, on_failure)
-            engine = loaded.engine
-            self._shutdown = engine.shutdown
-            self._monitor.start(engine.stats, loaded.model_id, loaded.server_start)
-            self._resident.attach(engine, loaded.frontend)
-            _announce(loaded.model_id, address, self._options, time.monotonic() - started)
+            self._load(address, functools.partial(self.engine_failed, give_up))
         except BaseException as error:
             self._error = error
+            self._is_loading = False  # before the server ends: ``finish`` asks
             give_up()
-        finally:
-            self._is_loading = False
+        self._is_loading = False
+
+    def _load(self, address: tuple[str, int], on_failure: Callable[[BaseException], None]) -> None:
+        from ninfer_jax.cli.resident_model import load_resident  # imports jax: seconds
+
+        started = time.monotonic()
+        loaded = load_resident(self._model, self._options, self._monitor, on_failure)
+        engine = loaded.engine
+        self._shutdown = engine.shutdown
+        self._monitor.start(engine.stats, loaded.model_id, loaded.server_start)
+        self._resident.attach(engine, loaded.frontend)
+        _announce(loaded.model_id, address, self._options, time.monotonic() - started)
 
     def engine_failed(self, give_up: Callable[[], None], error: BaseException) -> None:
         """Requests have had their errors and ``/health`` says 503; with ``--exit-on-failure`` also leave."""

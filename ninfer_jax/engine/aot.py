@@ -8,10 +8,8 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
-from ninfer_jax.config import EngineConfig, WeightFormat
-from ninfer_jax.engine.plan import nbytes, state_shapes, table_shapes, weight_shapes
+from ninfer_jax.engine.ledger import Deployment, nbytes, state_shapes, table_shapes, weight_shapes
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.warmup import GPU_OPTIONS, lower_programs
@@ -57,10 +55,7 @@ class ProgramReport:
 
 def compile_for(
     spec: ProgramSpec,
-    specs: Any,
-    config: EngineConfig,
-    weights: WeightFormat,
-    activation: np.dtype[Any],
+    deployment: Deployment,
     sharding: Any,
     wanted: Callable[[str, int], bool] = lambda name, size: True,
 ) -> Iterator[ProgramReport]:
@@ -71,9 +66,10 @@ def compile_for(
     def place(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: struct(leaf.shape, leaf.dtype), tree)
 
-    tree = weight_shapes(specs, weights, activation, sharding)
+    config, activation = deployment.config, deployment.activation
+    tree = weight_shapes(deployment.specs, deployment.weights, activation, sharding)
     state, table = place(state_shapes(spec.config, config, activation)), place(table_shapes(config))
-    threshold = smallest_large_array(specs, weights, activation, state)
+    threshold = smallest_large_array(deployment, state)
     ladder = ShapeLadder.of(config.max_concurrency, config.prefill_chunk)
     for (name, size), lowered in lower_programs(spec, tree, state, table, ladder):
         if not wanted(name, size):
@@ -94,11 +90,11 @@ def compile_for(
         )
 
 
-def smallest_large_array(specs: Any, weights: WeightFormat, activation: np.dtype[Any], state: Any) -> int:
+def smallest_large_array(deployment: Deployment, state: Any) -> int:
     """Bytes of the smallest matrix or pool: what no decode program may copy, slice or convert."""
-    matrices = [spec for spec in spec_leaves(specs) if spec.role == "matmul"]
+    matrices = [spec for spec in spec_leaves(deployment.specs) if spec.role == "matmul"]
     sizes = [
-        nbytes(weight_shapes(spec, weights, activation))
+        nbytes(weight_shapes(spec, deployment.weights, deployment.activation))
         // (spec.shape[0] if spec.axes[0] == "experts" else 1)
         for spec in matrices
     ]

@@ -1,9 +1,6 @@
 """Assembly: from a loaded model and a configuration to a warm engine. Server and library share it."""
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from ninfer_jax.artifact.loader import LoadedModel, activation_dtype
 from ninfer_jax.cache import (
@@ -14,10 +11,10 @@ from ninfer_jax.cache import (
     RootOnlyPolicy,
     Storage,
     WholePagePolicy,
-    pages_for,
 )
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.engine.ledger import page_bytes
 from ninfer_jax.engine.observer import EngineObserver
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.runner import DeviceRunner
@@ -57,32 +54,18 @@ def build_device(
 ) -> tuple[DeviceRunner, KVCache]:
     """The two halves that the engine thread drives: compiled programs over device state, and pages."""
     dtype = activation_dtype(model.weight_format)
-    cache = build_cache(model.config, config, dtype)
-    pages_per_lane = pages_for(config.max_context)
+    state = allocate(model.config, config, dtype)
+    cache = build_cache(model.config, config, Storage(config.num_pages, page_bytes(state)))
     spec = ProgramSpec(model.architecture, model.config, SamplingPipeline(cap=config.top_k_cap))
     ladder = ShapeLadder.of(config.max_concurrency, config.prefill_chunk)
-    state = allocate(model.config, cache.storage.shape[0], config.max_concurrency, dtype)
-    table = LaneTable.of([None] * config.max_concurrency, pages_per_lane)
+    table = LaneTable.of([None] * config.max_concurrency, config.pages_per_lane)
     programs = compile_programs(spec, model.weights, state, table, ladder, progress)
-    return DeviceRunner(spec, model.weights, state, programs, ladder, pages_per_lane), cache
+    return DeviceRunner(spec, model.weights, state, programs, ladder, config.pages_per_lane), cache
 
 
-def build_cache(model: ModelConfig, config: EngineConfig, dtype: np.dtype[Any]) -> KVCache:
+def build_cache(model: ModelConfig, config: EngineConfig, storage: Storage) -> KVCache:
     """The configured layout: a region of ``max_context`` a lane, or a shared pool of ``kv_capacity``."""
-    is_contiguous = config.cache_layout == "contiguous"
-    storage = Storage(
-        num_layers=model.layer_kinds.count(LayerKind.FULL_ATTENTION),
-        num_pages=(
-            config.max_concurrency * pages_for(config.max_context)
-            if is_contiguous
-            else pages_for(config.kv_capacity)
-        ),
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=dtype.name,
-        itemsize=dtype.itemsize,
-    )
-    if is_contiguous:
+    if config.cache_layout == "contiguous":
         return ContiguousCache(storage, config.max_concurrency)
     return PageCache(storage, prefix_policy(model, config))
 

@@ -16,12 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, Unpack, cast, overload
 
-from ninfer_jax.artifact.loader import LoadedModel, load
+from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
 from ninfer_jax.config import CacheLayout, EngineConfig, WeightFormat
-from ninfer_jax.engine.build import build_engine
+from ninfer_jax.engine.build import build_engine, check
+from ninfer_jax.engine.device_memory import present_budget
+from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.generate_options import Options, resolve
 from ninfer_jax.engine.generate_result import GenerateResult, TokenCallback
+from ninfer_jax.engine.ledger import Deployment
 from ninfer_jax.errors import InvalidRequestError
+from ninfer_jax.models.base import ModelConfig, Weights
 from ninfer_jax.text.frontend import Frontend, Prepared
 from ninfer_jax.text.simple_messages import conversation_of
 from ninfer_jax.types import Engine, GenerationRequest
@@ -44,9 +48,9 @@ class GenerateRequest:
     stream: bool = False
 
 
-def default_config(model: LoadedModel) -> EngineConfig:
+def default_config(model: ModelConfig) -> EngineConfig:
     """The library's: four contiguous lanes, as much context as the model has up to 8,192, patience."""
-    context = min(8192, model.config.max_position_embeddings)
+    context = min(8192, model.max_position_embeddings)
     return EngineConfig(
         max_context=context,
         kv_capacity=4 * context,
@@ -55,6 +59,20 @@ def default_config(model: LoadedModel) -> EngineConfig:
         pending_timeout=float("inf"),
         cache_layout="contiguous",
     )
+
+
+def load_checked(
+    path: str | Path, weights: WeightFormat | None, settings: Callable[[ModelConfig], EngineConfig]
+) -> LoadedModel:
+    """Load a model that its ``settings`` leave room for; ConfigError before anything is uploaded."""
+
+    def before_upload(model: ModelConfig, specs: Weights, weight_format: WeightFormat) -> None:
+        config = settings(model)
+        check(model, config)
+        activation = activation_dtype(weight_format)
+        check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
+
+    return load(path, weights=weights, before_upload=before_upload)
 
 
 class InferenceEngine:
@@ -71,9 +89,13 @@ class InferenceEngine:
     ) -> None:
         """``cache`` overrides the layout of ``config``. ``weights`` is the format to load in (int8 on CPU).
         ``progress`` follows compilation. Raises ModelLoadError or ConfigError."""
-        loaded = model if isinstance(model, LoadedModel) else load(model, weights=weights)
-        resolved = config or default_config(loaded)
-        self._config = resolved if cache is None else replace(resolved, cache_layout=cache)
+
+        def settings(model: ModelConfig) -> EngineConfig:
+            resolved = config or default_config(model)
+            return resolved if cache is None else replace(resolved, cache_layout=cache)
+
+        loaded = model if isinstance(model, LoadedModel) else load_checked(model, weights, settings)
+        self._config = settings(loaded.config)
         self._frontend = Frontend.from_resources(loaded.resources, max_context=self._config.max_context)
         self._host = build_engine(loaded, self._config, progress=progress)
         self._capacity = self._config.max_concurrency + self._config.max_pending_requests

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ninfer_jax.artifact.loader import LoadedModel, activation_dtype
-from ninfer_jax.cache import pages_for
+from ninfer_jax.config import pages_for
 from ninfer_jax.models.base import Architecture, ModelConfig, ModelState, StepInputs, Weights
 from ninfer_jax.models.state import allocate_state
 

@@ -114,6 +114,16 @@ class DeviceRunner:
         tokens, self._state = program(self._weights, self._state, self._lane_table(), inputs)
         return PendingTokens(tokens, len(lanes))
 
+    @property
+    def state(self) -> EngineState:
+        """The arrays as they are now; the next unit consumes them."""
+        return self._state
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes that the hungriest program allocates while it runs, as compiled."""
+        return self._programs.temporaries
+
     def copy_page(self, source: int, destination: int) -> None:
         self._state = self._programs.copy_page(self._state, np.int32(source), np.int32(destination))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.sampling import SamplingRows
 from ninfer_jax.models.base import NULL_PAGE, ModelConfig, ModelState
@@ -54,10 +55,10 @@ class LaneTable(NamedTuple):
         )
 
 
-def allocate(config: ModelConfig, num_pages: int, num_lanes: int, dtype: DTypeLike) -> EngineState:
-    """Zeroed state for ``num_pages`` pages (the null page included) and ``num_lanes`` lanes. ``dtype``
-    is that of activations and KV: float32 on CPU, where an update of a bfloat16 pool converts it whole."""
+def allocate(model: ModelConfig, config: EngineConfig, dtype: DTypeLike) -> EngineState:
+    """Zeroed state: the configured pages and the null page, an image a slot, counts a lane. ``dtype`` is
+    that of activations and KV: float32 on CPU, where an update of a bfloat16 pool converts it whole."""
     return EngineState(
-        model=allocate_state(config, num_pages, num_lanes, dtype, dtype),
-        counts=jnp.zeros((num_lanes, config.vocab_size), jnp.int32),
+        model=allocate_state(model, config.num_pages + 1, config.num_slots, dtype, dtype),
+        counts=jnp.zeros((config.max_concurrency, model.vocab_size), jnp.int32),
     )

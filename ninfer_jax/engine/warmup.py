@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jax
 import numpy as np
@@ -51,6 +51,13 @@ class CompiledPrograms:
     prefill: Mapping[int, Program]
     reset_lane: Program
     copy_page: Program
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes that the hungriest of them allocates while it runs."""
+        sized = (*self.decode.values(), *self.prefill.values(), self.reset_lane, self.copy_page)
+        reports = (cast(jax.stages.Compiled, program).memory_analysis() for program in sized)
+        return max(0 if report is None else report.temp_size_in_bytes for report in reports)
 
 
 def enable_compilation_cache() -> Path:

@@ -24,6 +24,7 @@ __all__ = [
     "PAGE_SIZE",
     "Architecture",
     "ArraySpec",
+    "ExpertSizes",
     "KVPool",
     "LayerKind",
     "LayerState",
@@ -102,6 +103,26 @@ class ModelConfig(Protocol):
 
     @property
     def max_position_embeddings(self) -> int: ...
+    @property
+    def tied_head(self) -> bool:
+        """Whether the embedding is the head as well: a decode round then reads all of it."""
+        ...
+
+    @property
+    def experts(self) -> "ExpertSizes | None":
+        """None where no layer is a mixture."""
+        ...
+
+
+class ExpertSizes(Protocol):
+    """A sparse mixture: ``top_k`` of ``count`` experts a token."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
 
 
 LayerState: TypeAlias = KVPool | RecurrentState

@@ -63,6 +63,10 @@ class LlamaConfig:
     def rope_axes(self) -> int:
         return 1
 
+    @property
+    def experts(self) -> None:
+        return None
+
 
 def parse_config(config: Mapping[str, Any]) -> LlamaConfig:
     """Raises UnsupportedModelError or CorruptModelError naming the member at fault."""

@@ -108,13 +108,6 @@ def test_contiguous_regions() -> None:
         cache.begin(3, 1, prompt_of([1]), 1, ROOT)
 
 
-def test_storage_describes_the_arrays() -> None:
-    storage = fake_storage(16)
-    assert storage.shape == (17, 64, 1, 1)
-    assert storage.bytes_per_page == 2 * 64 * 4
-    assert storage.num_bytes == 17 * storage.bytes_per_page
-
-
 class TestSharing:
     def test_full_pages_are_shared_while_their_writer_runs(self) -> None:
         cache = PageCache(fake_storage(16))

@@ -7,7 +7,7 @@ import pytest
 
 from ninfer_jax.artifact.loader import load
 from ninfer_jax.cli.main import main
-from ninfer_jax.cli.sizes import binary_size, short_count
+from ninfer_jax.observe.sizes import binary_size, short_count
 from tests.artifact import checkpoints
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from ninfer_jax.cli.bench_server import free_port
 from ninfer_jax.cli.serve import Startup
-from ninfer_jax.errors import EngineError
+from ninfer_jax.errors import EngineError, ModelLoadError
 from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.resident import Resident
@@ -89,6 +90,8 @@ def test_a_life(model):
     code, log = server.end()
     assert code == 0
     assert f"http://127.0.0.1:{server.port} serves" in log
+    for line in ("weights in int8", "KV pools of 128 tokens in float32", "state of 2 sequences", "headroom"):
+        assert f"INFO   {line}" in log
     assert f"curl http://127.0.0.1:{server.port}/v1/chat/completions" in log
     assert "Hello" not in log
     assert "\x1b" not in log
@@ -166,6 +169,29 @@ def test_a_context_larger_than_the_model_is_refused(model):
     done = run_serve(model, "--port", 0, "--max-context", 1_000_000)
     assert done.returncode == 2
     assert "--max-context" in done.stderr.splitlines()[-1]
+
+
+def test_a_pool_larger_than_the_memory_is_refused_before_anything_is_uploaded(model):
+    done = run_serve(model, "--port", 0, "--max-context", 128, "--kv-capacity", 10**12)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert re.search(r"error: cpu has .* available, .* are needed \(weights in int8 .*KV pools", last)
+    assert "--kv-capacity " in last
+    assert "loaded" not in done.stderr
+
+
+def test_a_failed_load_is_no_longer_a_load_when_the_server_is_told_to_end():
+    """It would pass for a stop while loading, which is exit 0."""
+    startup = Startup(ServeOptions(), Path("/no/such/model"), Resident(), ServeMonitor(interval=0))
+    ends = []
+
+    def give_up():
+        with pytest.raises(ModelLoadError):
+            startup.finish()
+        ends.append(True)
+
+    startup.load(("127.0.0.1", 1), give_up)
+    assert ends == [True]
 
 
 @pytest.mark.parametrize("exits", [True, False])

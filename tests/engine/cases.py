@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from ninfer_jax.artifact.loader import Identity, LoadedModel, SourceDescription
+from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.runner import DeviceRunner
@@ -39,7 +40,9 @@ CONFIG = llama.parse_config(HF_CONFIG)
 GOLDEN = Path(__file__).parent / "golden" / "greedy.json"
 NUM_LANES = 3
 PAGES_PER_LANE = 5
-NUM_PAGES = 1 + NUM_LANES * PAGES_PER_LANE
+ENGINE = EngineConfig(
+    max_context=PAGES_PER_LANE * 64, kv_capacity=NUM_LANES * PAGES_PER_LANE * 64, max_concurrency=NUM_LANES
+)
 LADDER = ShapeLadder((1, 2, 3), (16, 64))
 SPEC = ProgramSpec(llama, CONFIG, SamplingPipeline())
 GREEDY = SamplingParams(temperature=0.0)
@@ -52,7 +55,7 @@ def weights() -> Weights:
 
 
 def new_state():
-    return allocate(CONFIG, NUM_PAGES, NUM_LANES, np.float32)
+    return allocate(CONFIG, ENGINE, np.float32)
 
 
 @cache

@@ -211,6 +211,6 @@ def test_a_context_beyond_the_model_is_refused():
 
 
 def test_the_library_defaults_to_contiguous_lanes():
-    config = default_config(cases.loaded_model())
+    config = default_config(cases.CONFIG)
     assert config.cache_layout == "contiguous"
     assert config.max_context == cases.CONFIG.max_position_embeddings

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import DecodeInputs, PrefillInputs
 from ninfer_jax.engine.sampling import SamplingPipeline
@@ -17,11 +18,12 @@ from tests.engine import cases
 
 NUM_PAGES = 1013
 """Occurs nowhere else, so an array of this size in a program is a pool."""
+ENGINE = replace(cases.ENGINE, kv_capacity=(NUM_PAGES - 1) * PAGE_SIZE)
 
 
 @cache
 def compiled(name: str):
-    state = jax.eval_shape(lambda: allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, np.float32))
+    state = jax.eval_shape(lambda: allocate(cases.CONFIG, ENGINE, np.float32))
     table = LaneTable.of([None] * cases.NUM_LANES, cases.PAGES_PER_LANE)
     if name == "reset_lane":
         return programs.reset_lane.lower(state, np.int32(0)).compile()
@@ -39,7 +41,7 @@ def compiled(name: str):
 @pytest.mark.parametrize("name", ["prefill_chunk", "decode_round", "reset_lane", "copy_page"])
 def test_the_donated_state_is_updated_in_place(name):
     program = compiled(name)
-    state = allocate(cases.CONFIG, NUM_PAGES, cases.NUM_LANES, np.float32)
+    state = allocate(cases.CONFIG, ENGINE, np.float32)
     num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
     memory = program.memory_analysis()
     assert memory.alias_size_in_bytes == num_bytes
