@@ -138,15 +138,23 @@ def chunked(
     to_end = k * jnp.exp(total[..., -1:] - total)[..., None]
     decay = jnp.exp(total[..., -1])[..., None, None]
 
-    def step(state: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        values, readers, attention, to_end, decay = chunk
+    readers = jnp.concatenate([q * from_start, keys], axis=-2)
+    per_chunk = [jnp.moveaxis(x, 1, 0) for x in (readers, attention, to_end, decay)]
+
+    def step(index: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        state, out = carry
+        readers, attention, to_end, decay, values = (
+            jax.lax.dynamic_index_in_dim(x, index, keepdims=False) for x in (*per_chunk, out)
+        )
         read = _matmul(readers, state)  # the queries' and the keys' view of the old state
-        new = values - read[..., read.shape[-2] // 2 :, :]
-        out = read[..., : read.shape[-2] // 2, :] + _matmul(attention, new)
+        new = values - read[..., chunk:, :]
+        answers = read[..., :chunk, :] + _matmul(attention, new)
+        out = jax.lax.dynamic_update_index_in_dim(out, answers, index, 0)
         return state * decay + _matmul(to_end, new, transpose_a=True), out
 
-    readers = jnp.concatenate([q * from_start, keys], axis=-2)
-    per_chunk = (values, readers, attention, to_end, decay)
-    state, out = jax.lax.scan(step, state, tuple(jnp.moveaxis(x, 1, 0) for x in per_chunk))
+    # Answers replace the values they come from. A buffer of their own would be zeroed ahead of the loop, and
+    # XLA:GPU zeroes those of all layers before the first one runs.
+    values = jnp.moveaxis(values, 1, 0)
+    state, out = jax.lax.fori_loop(0, values.shape[0], step, (state, values))
     out = jnp.swapaxes(jnp.moveaxis(out, 0, 1), 2, 3).reshape(rows, -1, heads, dv)
     return out[:, :columns], state
