@@ -5,6 +5,7 @@
     ninfer.json     container version, identity, architecture, weight format, tensor table, file hashes
     frontend/       chat template, tokenizer, generation and preprocessor configs, byte for byte
     weights/        an Orbax checkpoint of a flat mapping: leaf name -> array
+    groups/NAME/    the same for each group of weights that the text model does without (mtp, vision)
 
 A leaf's name is its place in the model's weight tree (``layers.0.qkv``); a quantised leaf is two arrays,
 ``NAME.values`` and ``NAME.scale``. Vectors are stored in float32 and get the activation dtype when they
@@ -25,11 +26,13 @@ from typing import Any, cast, get_args
 from ninfer_jax.artifact.source import SourceKind
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
+from ninfer_jax.models.groups import GROUP_PREFIXES
 
 VERSION = 1
 MANIFEST = "ninfer.json"
 FRONTEND = "frontend"
 WEIGHTS = "weights"
+GROUPS = "groups"
 
 
 _SEAL = b',\n  "sha256": "%b"\n}\n'
@@ -59,6 +62,19 @@ DTYPES = ("float32", "bfloat16", "int8")
 
 
 @dataclass(frozen=True, slots=True)
+class GroupEntry:
+    """A group of weights beside the text model, in its own format and checkpoint."""
+
+    weight_format: WeightFormat
+    num_parameters: int
+    tensors: Mapping[str, TensorEntry]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(entry.nbytes for entry in self.tensors.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What ``ninfer.json`` says. ``config`` is the Hugging Face ``config.json`` of the architecture."""
 
@@ -67,6 +83,7 @@ class Manifest:
     weight_format: WeightFormat
     num_parameters: int
     tensors: Mapping[str, TensorEntry]
+    groups: Mapping[str, GroupEntry]
     files: Mapping[str, FileEntry]
     created_by: str
     source: Mapping[str, Any]
@@ -83,7 +100,7 @@ class Manifest:
             "source": dict(self.source),
         }
         text = json.dumps(members, indent=2, ensure_ascii=False).removesuffix("\n}")
-        for key, table in (("tensors", self.tensors), ("files", self.files)):
+        for key, table in (("tensors", self.tensors), ("groups", self.groups), ("files", self.files)):
             lines = (f"    {json.dumps(name)}: {json.dumps(asdict(entry))}" for name, entry in table.items())
             text += f',\n  "{key}": {{\n' + ",\n".join(lines) + "\n  }"
         body = text.encode()
@@ -126,13 +143,18 @@ class Artifact:
     def tensor_bytes(self) -> int:
         return sum(entry.nbytes for entry in self.manifest.tensors.values())
 
-    def verify_weights(self) -> None:
-        """Every weight file has its size and hash, and there is no other. Raises CorruptModelError."""
-        names = [name for name in self.manifest.files if name.startswith(f"{WEIGHTS}/")]
-        stray = set(list_files(self.path, WEIGHTS)) - set(names)
-        if stray:
-            raise CorruptModelError(f"{self.path}: file {min(stray)} is left over", field=min(stray))
-        self._check(names)
+    def group_path(self, group: str) -> Path:
+        return self.path / GROUPS / group
+
+    def verify_weights(self, groups: Iterable[str] = ()) -> None:
+        """Every file of the weights and of these groups has its size and hash, and there is no other.
+        Raises CorruptModelError."""
+        for folder in (WEIGHTS, *(f"{GROUPS}/{group}" for group in groups)):
+            names = [name for name in self.manifest.files if name.startswith(f"{folder}/")]
+            stray = set(list_files(self.path, folder)) - set(names)
+            if stray:
+                raise CorruptModelError(f"{self.path}: file {min(stray)} is left over", field=min(stray))
+            self._check(names)
 
     def _check(self, names: Iterable[str]) -> None:
         expected = {name: self.manifest.files[name] for name in names}
@@ -189,19 +211,13 @@ def read_manifest(path: Path) -> Manifest:
     body = data[: -len(_SEAL % bytes(64))]
     if data != body + _SEAL % hashlib.sha256(body).hexdigest().encode():
         raise CorruptModelError(f"{path}/{MANIFEST} has a wrong hash", field=MANIFEST)
-    weight_format = _member(members, "quantization.weights", str)
-    if weight_format not in get_args(WeightFormat):
-        raise UnsupportedModelError(
-            f"{path}: weights of format {weight_format!r} are not supported", field="quantization.weights"
-        )
     return Manifest(
         model_id=_member(members, "identity.model_id", str),
         config=_member(members, "architecture.config", dict),
-        weight_format=cast(WeightFormat, weight_format),
+        weight_format=_weight_format(members, "quantization.weights"),
         num_parameters=_member(members, "num_parameters", int),
-        tensors={
-            name: _tensor_entry(name, entry) for name, entry in _member(members, "tensors", dict).items()
-        },
+        tensors=_tensor_table(members),
+        groups={name: _group_entry(name, entry) for name, entry in _groups(members).items()},
         files={name: _manifest_file(name, entry) for name, entry in _member(members, "files", dict).items()},
         created_by=_member(members, "created_by", str),
         source=_member(members, "source", dict),
@@ -217,6 +233,33 @@ def _member(members: Any, path: str, kind: type) -> Any:
     return value
 
 
+def _weight_format(members: Any, path: str) -> WeightFormat:
+    value = _member(members, path, str)
+    if value not in get_args(WeightFormat):
+        raise UnsupportedModelError(f"{MANIFEST}: weights of format {value!r} are not supported", field=path)
+    return cast(WeightFormat, value)
+
+
+def _groups(members: Any) -> dict[str, Any]:
+    """Empty where there is no such member: artifacts had none at first."""
+    groups: dict[str, Any] = _member({"groups": {}, **members}, "groups", dict)
+    return groups
+
+
+def _group_entry(name: str, entry: Any) -> GroupEntry:
+    if name not in GROUP_PREFIXES:
+        raise UnsupportedModelError(f"{MANIFEST}: there is no group {name!r} of weights", field="groups")
+    return GroupEntry(
+        weight_format=_weight_format(entry, "weight_format"),
+        num_parameters=_member(entry, "num_parameters", int),
+        tensors=_tensor_table(entry),
+    )
+
+
+def _tensor_table(members: Any) -> dict[str, TensorEntry]:
+    return {name: _tensor_entry(name, entry) for name, entry in _member(members, "tensors", dict).items()}
+
+
 def _tensor_entry(name: str, entry: Any) -> TensorEntry:
     shape, dtype = _member(entry, "shape", list), _member(entry, "dtype", str)
     if dtype not in DTYPES or not all(isinstance(size, int) and size >= 0 for size in shape):
@@ -226,6 +269,6 @@ def _tensor_entry(name: str, entry: Any) -> TensorEntry:
 
 def _manifest_file(name: str, entry: Any) -> FileEntry:
     parts = name.split("/")
-    if parts[0] not in (FRONTEND, WEIGHTS) or len(parts) < 2 or ".." in parts or "" in parts:
+    if parts[0] not in (FRONTEND, WEIGHTS, GROUPS) or len(parts) < 2 or ".." in parts or "" in parts:
         raise CorruptModelError(f"{MANIFEST}: {name!r} is not a file of the artifact", field="files")
     return FileEntry(_member(entry, "nbytes", int), _member(entry, "sha256", str))

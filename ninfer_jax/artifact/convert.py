@@ -8,7 +8,7 @@ so nothing loads it, and the next run to the same name replaces it.
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from ninfer_jax import __version__
 from ninfer_jax.artifact.assemble import Progress, load_weights, no_progress
 from ninfer_jax.artifact.container import (
     FRONTEND,
+    GROUPS,
     MANIFEST,
     WEIGHTS,
+    GroupEntry,
     Manifest,
     file_entries,
     list_files,
@@ -27,9 +29,11 @@ from ninfer_jax.artifact.container import (
 from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.artifact.stored_weights import save_weights, tensor_table
-from ninfer_jax.artifact.tensor_names import check_names
+from ninfer_jax.artifact.tensor_names import check_names, present_groups
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
+from ninfer_jax.models.base import Weights
+from ninfer_jax.models.groups import group_format
 from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
@@ -42,11 +46,15 @@ def convert(
     weight_format: WeightFormat,
     *,
     model_id: str | None = None,
+    without: Collection[str] = (),
     force: bool = False,
     progress: Progress = no_progress,
     stage: Callable[[str], None] = lambda _: None,
 ) -> Manifest:
     """Write ``source`` as an artifact. Needs host memory for the weights in their new format.
+
+    Groups of weights that the text model does without (mtp, vision) are carried, each by itself and whole,
+    except those named in ``without``.
 
     ``stage`` hears what begins (``read``, ``write``, ``hash``, ``sync``); ``progress`` counts the first.
 
@@ -55,15 +63,16 @@ def convert(
     """
     _check_out(out, force)
     identity = resolve_identity(model_id or source.model_id, source.config)
-    specs = recognise(source.config, len(source.tensors)).specs
-    left_aside = check_names(spec_leaves(specs), source.tensors)
+    _, config, specs = recognise(source.config, len(source.tensors))
+    groups = {
+        name: group for name, group in present_groups(config, source.tensors).items() if name not in without
+    }
+    left_aside = check_names(spec_leaves((specs, groups)), source.tensors)
     with _errors_of_the_disk(out), _partial_folder(out) as partial:
-        stage("read")
-        tree = load_weights(
-            source, specs, weight_format, np.float32, place=lambda leaf: leaf, progress=progress
-        )
-        stage("write")
-        save_weights(partial / WEIGHTS, specs, tree)
+        _write_weights(source, partial / WEIGHTS, specs, weight_format, progress, stage)
+        for name, group in groups.items():
+            group_folder = partial / GROUPS / name
+            _write_weights(source, group_folder, group, group_format(name, weight_format), progress, stage)
         _write_resources(partial / FRONTEND, source.resources)
         stage("hash")
         manifest = Manifest(
@@ -72,7 +81,11 @@ def convert(
             weight_format=weight_format,
             num_parameters=num_parameters(specs),
             tensors=tensor_table(specs, weight_format),
-            files=file_entries(partial, list_files(partial, FRONTEND) + list_files(partial, WEIGHTS)),
+            groups={name: _group_entry(name, group, weight_format) for name, group in groups.items()},
+            files=file_entries(
+                partial,
+                [file for folder in (FRONTEND, WEIGHTS, GROUPS) for file in list_files(partial, folder)],
+            ),
             created_by=f"ninfer-jax {__version__}",
             source={
                 "kind": source.kind,
@@ -86,6 +99,27 @@ def convert(
         _sync(partial)
         _publish(partial, out)
     return manifest
+
+
+def _write_weights(
+    source: Source,
+    folder: Path,
+    specs: Weights,
+    weight_format: WeightFormat,
+    progress: Progress,
+    stage: Callable[[str], None],
+) -> None:
+    """One tree, read whole into host memory and gone from it afterwards."""
+    stage("read")
+    tree = load_weights(source, specs, weight_format, np.float32, place=lambda leaf: leaf, progress=progress)
+    stage("write")
+    folder.parent.mkdir(exist_ok=True)
+    save_weights(folder, specs, tree)
+
+
+def _group_entry(name: str, specs: Weights, weight_format: WeightFormat) -> GroupEntry:
+    own_format = group_format(name, weight_format)
+    return GroupEntry(own_format, num_parameters(specs), tensor_table(specs, own_format))
 
 
 @contextmanager

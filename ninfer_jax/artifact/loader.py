@@ -1,7 +1,7 @@
 """``load``: from a path to a model on the device, whatever the path holds."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,10 +16,11 @@ from ninfer_jax.artifact.hf_source import HuggingFaceSource
 from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import Source, SourceKind
 from ninfer_jax.artifact.stacked_experts import StackedExperts, has_single_experts
-from ninfer_jax.artifact.tensor_names import check_names
+from ninfer_jax.artifact.tensor_names import check_names, present_groups
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ModelLoadError
 from ninfer_jax.models.base import Architecture, ModelConfig, Weights
+from ninfer_jax.models.groups import abstract_groups, group_format
 from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
@@ -57,6 +58,8 @@ class LoadedModel:
     source: SourceDescription
     num_parameters: int
     weight_bytes: int
+    groups: Mapping[str, Weights] = field(default_factory=dict)
+    """Trees of the groups beside the text model that were asked for."""
 
 
 BeforeUpload: TypeAlias = Callable[[ModelConfig, Weights, WeightFormat], None]
@@ -68,29 +71,35 @@ def load(
     path: str | Path,
     *,
     weights: WeightFormat | None = None,
+    groups: Collection[str] = (),
     progress: Progress = no_progress,
     before_upload: BeforeUpload = lambda config, specs, weights: None,
 ) -> LoadedModel:
     """Load a ``.gguf`` file, a Hugging Face folder or a ``NAME.ninfer`` artifact.
 
-    ``weights`` None takes what the device is best at: int8 on CPU, bfloat16 elsewhere.
+    ``weights`` None takes what the device is best at: int8 on CPU, bfloat16 elsewhere. ``groups`` names
+    what to load beside the text model (mtp, vision); the others are neither read nor put on the device.
     Raises ModelLoadError or one of its kinds, naming the tensor, member or file at fault.
     """
     checkpoint = open_checkpoint(Path(path))
     resources = checkpoint.resources  # before the weights: a bad tokenizer table is found at once
     identity = resolve_identity(checkpoint.model_id, checkpoint.config)
     module, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
+    group_specs = _group_specs(checkpoint, config, groups)
     if isinstance(checkpoint, Artifact):
         weight_format = weights or _default_for(checkpoint)
         before_upload(config, specs, weight_format)
-        tree = _restore(checkpoint, specs, weight_format)
+        tree, group_trees = _restore(checkpoint, specs, group_specs, weight_format)
     else:
         weight_format = weights or default_weights()
-        check_names(spec_leaves(specs), checkpoint.tensors)
+        check_names(spec_leaves((specs, group_specs)), checkpoint.tensors)
         before_upload(config, specs, weight_format)
-        tree = load_weights(
-            checkpoint, specs, weight_format, activation_dtype(weight_format), progress=progress
-        )
+        dtype = activation_dtype(weight_format)
+        tree = load_weights(checkpoint, specs, weight_format, dtype, progress=progress)
+        group_trees = {
+            name: load_weights(checkpoint, group, group_format(name, weight_format), dtype)
+            for name, group in group_specs.items()
+        }
     return LoadedModel(
         identity=Identity(identity, config.model_type),
         architecture=module,
@@ -101,7 +110,8 @@ def load(
         resources=resources,
         source=SourceDescription(checkpoint.kind, str(checkpoint.path), checkpoint.formats),
         num_parameters=num_parameters(specs),
-        weight_bytes=sum(array.nbytes for array in jax.tree.leaves(tree)),
+        weight_bytes=sum(array.nbytes for array in jax.tree.leaves((tree, group_trees))),
+        groups=group_trees,
     )
 
 
@@ -148,15 +158,40 @@ def _default_for(artifact: Artifact) -> WeightFormat:
     return "int8" if artifact.manifest.weight_format == "int8" else default_weights()
 
 
-def _restore(artifact: Artifact, specs: Weights, weight_format: WeightFormat) -> Weights:
+def _group_specs(
+    checkpoint: Source | Artifact, config: ModelConfig, groups: Collection[str]
+) -> dict[str, Weights]:
+    """ArraySpecs of the groups asked for. Raises ModelLoadError naming one that the model has not."""
+    if isinstance(checkpoint, Artifact):
+        stored = checkpoint.manifest.groups
+        found = {name: specs for name, specs in abstract_groups(config).items() if name in stored}
+    else:
+        found = present_groups(config, checkpoint.tensors)
+    for name in groups:
+        if name not in found:
+            raise ModelLoadError(f"{checkpoint.path}: the model has no {name} weights", field=name)
+    return {name: found[name] for name in groups}
+
+
+def _restore(
+    artifact: Artifact, specs: Weights, groups: Mapping[str, Weights], weight_format: WeightFormat
+) -> tuple[Weights, dict[str, Weights]]:
     from ninfer_jax.artifact.stored_weights import restore_weights  # Orbax takes half a second to import
 
-    artifact.verify_weights()
-    return restore_weights(
-        artifact.weights_path,
-        specs,
-        artifact.manifest.tensors,
-        artifact.manifest.weight_format,
-        weight_format,
-        activation_dtype(weight_format),
+    artifact.verify_weights(groups)
+    manifest, dtype = artifact.manifest, activation_dtype(weight_format)
+    tree = restore_weights(
+        artifact.weights_path, specs, manifest.tensors, manifest.weight_format, weight_format, dtype
     )
+    group_trees = {}
+    for name, group in groups.items():
+        entry = manifest.groups[name]
+        group_trees[name] = restore_weights(
+            artifact.group_path(name),
+            group,
+            entry.tensors,
+            entry.weight_format,
+            group_format(name, weight_format),
+            dtype,
+        )
+    return tree, group_trees

@@ -11,13 +11,22 @@ from ninfer_jax.artifact.recognise import recognise
 from ninfer_jax.artifact.source import SourceKind
 from ninfer_jax.artifact.tensor_names import check_names
 from ninfer_jax.models.base import ModelConfig
+from ninfer_jax.models.groups import GROUP_PREFIXES
 from ninfer_jax.models.identities import resolve_identity
 from ninfer_jax.models.weights import num_parameters, spec_leaves
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """Tensors of one group as they are stored."""
+
+    num_tensors: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """``formats`` counts tensors by encoding; ``weight_bytes`` is what they take on disk."""
+    """``formats`` counts tensors by encoding; ``weight_bytes`` is what the text model's take on disk."""
 
     path: str
     kind: SourceKind
@@ -27,8 +36,8 @@ class Summary:
     formats: Mapping[str, int]
     weight_bytes: int
     resources: Mapping[str, bytes]
-    left_aside: Mapping[str, int]
-    """Tensors of optional groups that the model is served without, by group."""
+    groups: Mapping[str, GroupSummary]
+    """What is there beside the text model, which is served without it."""
     manifest: Mapping[str, Any]
     """Facts that only an artifact has: container version, provenance. Empty for other kinds."""
 
@@ -39,15 +48,22 @@ def summarise(path: Path, *, verify: bool = False) -> Summary:
     checkpoint = open_checkpoint(path)
     _, config, specs = recognise(checkpoint.config, sum(checkpoint.formats.values()))
     manifest: dict[str, Any] = {}
-    left_aside: dict[str, int] = {}
+    groups: dict[str, GroupSummary] = {}
     if isinstance(checkpoint, Artifact):
         weight_bytes = checkpoint.tensor_bytes
         manifest = {"created_by": checkpoint.manifest.created_by, "source": dict(checkpoint.manifest.source)}
+        groups = {
+            name: GroupSummary(len(entry.tensors), entry.nbytes)
+            for name, entry in checkpoint.manifest.groups.items()
+        }
         if verify:
-            checkpoint.verify_weights()
+            checkpoint.verify_weights(groups)
     else:
-        left_aside = check_names(spec_leaves(specs), checkpoint.tensors)
-        weight_bytes = sum(tensor.nbytes for tensor in checkpoint.tensors.values())
+        stored = checkpoint.tensors
+        for name in check_names(spec_leaves(specs), stored):
+            sizes = [info.nbytes for key, info in stored.items() if key.startswith(GROUP_PREFIXES[name])]
+            groups[name] = GroupSummary(len(sizes), sum(sizes))
+        weight_bytes = sum(info.nbytes for info in stored.values()) - sum(g.nbytes for g in groups.values())
     return Summary(
         path=str(path),
         kind=checkpoint.kind,
@@ -57,6 +73,6 @@ def summarise(path: Path, *, verify: bool = False) -> Summary:
         formats=checkpoint.formats,
         weight_bytes=weight_bytes,
         resources=checkpoint.resources,
-        left_aside=left_aside,
+        groups=groups,
         manifest=manifest,
     )

@@ -6,21 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from ninfer_jax.artifact.source import TensorInfo
 from ninfer_jax.errors import CorruptModelError
-from ninfer_jax.models.base import ArraySpec
+from ninfer_jax.models.base import ArraySpec, ModelConfig, Weights
+from ninfer_jax.models.groups import GROUP_PREFIXES, abstract_groups
 
 IGNORABLE = re.compile(r"(.*\.)?(rotary_emb\.inv_freq|masked_bias|attn\.bias)")
 """Buffers that some exporters write beside the weights and that a model computes for itself."""
 
-OPTIONAL_GROUPS = {"mtp": "mtp.", "vision": "model.visual."}
-"""Parts of a hybrid checkpoint that its text model does without: the prediction head for speculation, the
-vision tower. A model that reads one of a group's tensors must account for the whole group."""
-
 
 def check_names(specs: Iterable[ArraySpec], tensors: Mapping[str, TensorInfo]) -> dict[str, int]:
-    """Every tensor that the model wants is there in its shape, and there is no other.
+    """Every tensor that the specs want is there in its shape, and there is no other.
 
-    Returns how many tensors of each optional group are left aside. Raises CorruptModelError naming the
-    first offender in the file's order.
+    Returns how many tensors of each group that the specs do not touch are left aside. Raises
+    CorruptModelError naming the first offender in the file's order.
     """
     wanted = {
         name: shape for spec in specs for name, shape in zip(spec.sources, spec.source_shapes, strict=True)
@@ -49,8 +46,18 @@ def _is_harmless(name: str, wanted: Iterable[str]) -> bool:
     return is_tied_copy or IGNORABLE.fullmatch(name) is not None
 
 
+def present_groups(config: ModelConfig, tensors: Iterable[str]) -> dict[str, Weights]:
+    """The groups, of those that the configuration describes, that a checkpoint has any tensor of."""
+    names = list(tensors)
+    return {
+        group: specs
+        for group, specs in abstract_groups(config).items()
+        if any(name.startswith(GROUP_PREFIXES[group]) for name in names)
+    }
+
+
 def _group_left_aside(name: str, wanted: Iterable[str]) -> str | None:
-    for group, prefix in OPTIONAL_GROUPS.items():
+    for group, prefix in GROUP_PREFIXES.items():
         if name.startswith(prefix) and not any(other.startswith(prefix) for other in wanted):
             return group
     return None

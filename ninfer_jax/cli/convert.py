@@ -18,6 +18,7 @@ from ninfer_jax.artifact.random_source import RandomSource
 from ninfer_jax.artifact.source import Source
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.errors import ConfigError
+from ninfer_jax.models.groups import GROUP_PREFIXES
 from ninfer_jax.observe.sizes import binary_size, short_count
 
 HELP = "Make a NAME.ninfer artifact from a Hugging Face folder or a GGUF file."
@@ -39,6 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weight format (default: what this machine's device serves best)",
     )
     parser.add_argument("--model-id", metavar="ID", help="the name to serve it under (default: its own)")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=GROUP_PREFIXES,
+        help="leave aside what text is served without (default: the artifact carries it)",
+    )
     parser.add_argument("--force", action="store_true", help="replace an artifact of that name")
     parser.add_argument(
         "--random", action="store_true", help="SOURCE is a config.json: make random weights for it"
@@ -55,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
             args.out,
             args.weights or default_weights(),
             model_id=args.model_id,
+            without=args.without,
             force=args.force,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
             stage=lambda name: bar.update(task, description=STAGES[name]),
@@ -85,6 +94,11 @@ def _report(out: Path, manifest: Manifest) -> str:
     size = binary_size(sum(file.nbytes for file in manifest.files.values()))
     parameters = short_count(manifest.num_parameters)
     lines = [f"{out}: {manifest.model_id}, {parameters} parameters in {manifest.weight_format}, {size}"]
-    for group, count in manifest.source["left_aside"].items():
-        lines.append(f"left aside: {count} tensors of {group}")
+    for name, group in manifest.groups.items():
+        size = binary_size(group.nbytes)
+        lines.append(
+            f"with {name}: {short_count(group.num_parameters)} parameters in {group.weight_format}, {size}"
+        )
+    for name, count in manifest.source["left_aside"].items():
+        lines.append(f"left aside: {count} tensors of {name}")
     return "\n".join(lines)

@@ -57,7 +57,10 @@ def describe(summary: Summary) -> dict[str, Any]:
         },
         "num_parameters": summary.num_parameters,
         "weights": {"bytes": summary.weight_bytes, "formats": dict(summary.formats)},
-        "left_aside": dict(summary.left_aside),
+        "groups": {
+            name: {"tensors": group.num_tensors, "bytes": group.nbytes}
+            for name, group in summary.groups.items()
+        },
         "tokenizer": {"vocab_size": frontend.tokenizer.vocab_size},
         "template": None if capabilities is None else asdict(capabilities),
         "eos_token_ids": sorted(frontend.defaults.eos_ids),
@@ -77,7 +80,6 @@ def as_text(facts: Mapping[str, Any]) -> str:
     shape, resources = facts["architecture"], facts["resources"]
     layers = " + ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in shape["layers"].items())
     formats = ", ".join(f"{count} {name}" for name, count in facts["weights"]["formats"].items())
-    left_aside = ", ".join(f"{count} tensors of {group}" for group, count in facts["left_aside"].items())
     rows = {
         "model": facts["model_id"],
         "source": f"{facts['kind']}, {facts['path']}",
@@ -86,7 +88,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
         "context": f"{shape['max_context']:,} tokens",
         "parameters": f"{short_count(facts['num_parameters'])} ({facts['num_parameters']:,})",
         "weights": f"{binary_size(facts['weights']['bytes'])} ({formats})",
-        **({"left aside": left_aside} if left_aside else {}),
+        **({"beside them": _groups(facts["groups"])} if facts["groups"] else {}),
         "vocabulary": f"{facts['tokenizer']['vocab_size']:,} tokens, {shape['vocab_size']:,} rows",
         "template": _template(facts["template"]),
         "end tokens": ", ".join(map(str, facts["eos_token_ids"])) or "none",
@@ -97,6 +99,13 @@ def as_text(facts: Mapping[str, Any]) -> str:
     for name, resource in resources.items():
         lines.append(f"  {name:<{width}}  {binary_size(resource['bytes']):>10}  sha256 {resource['sha256']}")
     return "\n".join(lines)
+
+
+def _groups(groups: Mapping[str, Mapping[str, int]]) -> str:
+    """What the text model is served without."""
+    return ", ".join(
+        f"{name}: {group['tensors']} tensors, {binary_size(group['bytes'])}" for name, group in groups.items()
+    )
 
 
 def _sampling(samplers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

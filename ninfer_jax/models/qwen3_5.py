@@ -123,23 +123,30 @@ def abstract_dense(hidden: int, inner: int, name: str) -> Any:
     )
 
 
+def abstract_layer(config: Qwen35Config, name: str, kind: LayerKind, feed_forward: Any) -> Any:
+    """The specs of one block around those of its feed-forward; ``name`` ends in ``layers.N.``."""
+    match kind:
+        case LayerKind.FULL_ATTENTION:
+            mixer = abstract_attention(config, name + "self_attn.")
+        case LayerKind.GATED_DELTA_NET:
+            mixer = _abstract_delta_net(config, name + "linear_attn.")
+    return LayerWeights(
+        mixer_norm=vector(config.hidden_size, name + "input_layernorm.weight", "hidden", "zeros"),
+        mixer=mixer,
+        feed_forward_norm=vector(
+            config.hidden_size, name + "post_attention_layernorm.weight", "hidden", "zeros"
+        ),
+        feed_forward=feed_forward,
+    )
+
+
 def abstract_decoder(config: Qwen35Config, feed_forward: Callable[[str], Any]) -> Qwen35Weights:
     """The weights tree; ``feed_forward`` gives the specs of the module of that name (``...mlp.``)."""
     hidden = config.hidden_size
 
-    def layer(index: int, kind: LayerKind) -> LayerWeights:
+    def layer(index: int, kind: LayerKind) -> Any:
         name = f"{config.prefix}layers.{index}."
-        match kind:
-            case LayerKind.FULL_ATTENTION:
-                mixer = abstract_attention(config, name + "self_attn.")
-            case LayerKind.GATED_DELTA_NET:
-                mixer = _abstract_delta_net(config, name + "linear_attn.")
-        return LayerWeights(
-            mixer_norm=vector(hidden, name + "input_layernorm.weight", "hidden", "zeros"),
-            mixer=mixer,
-            feed_forward_norm=vector(hidden, name + "post_attention_layernorm.weight", "hidden", "zeros"),
-            feed_forward=feed_forward(name + "mlp."),
-        )
+        return abstract_layer(config, name, kind, feed_forward(name + "mlp."))
 
     def vocabulary(source: str, role: Any) -> Any:
         shape = (config.vocab_size, hidden)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from ninfer_jax.artifact.loader import load
+from ninfer_jax.artifact.random_source import byte_tokenizer
 from ninfer_jax.cli.main import main
 from ninfer_jax.observe.sizes import binary_size, short_count
 from tests.artifact import checkpoints
+from tests.artifact.test_groups import write as write_groups
 
 
 @pytest.fixture
@@ -61,6 +63,20 @@ def test_inspect_agrees_about_the_source_and_the_artifact(
         "resources",
     ):
         assert facts[0][key] == facts[1][key]
+
+
+def test_what_stands_beside_the_text_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = write_groups(tmp_path), tmp_path / "h.ninfer"
+    (source.path / "tokenizer.json").write_text(byte_tokenizer(97).to_str())
+    assert main(["convert", str(source.path), str(out), "--weights", "int8", "--without", "vision"]) == 0
+    printed = capsys.readouterr().out
+    assert "with mtp:" in printed
+    assert "parameters in int8" in printed
+    assert "left aside: 33 tensors of vision" in printed
+    assert main(["inspect", str(out)]) == 0
+    assert "beside them   mtp: " in capsys.readouterr().out
+    assert main(["inspect", str(source.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"]["vision"]["tensors"] == 33
 
 
 def test_convert_random(tmp_path: Path) -> None:
