@@ -236,7 +236,7 @@ class Recorder:
     def progress(self) -> list[PrefillProgress]:
         return [event for event in self.events if isinstance(event, PrefillProgress)]
 
-    def wait(self, timeout: float = 10.0) -> "Recorder":
+    def wait(self, timeout: float = 60.0) -> "Recorder":
         assert self.done.wait(timeout), "no terminal event"
         return self
 

@@ -104,7 +104,7 @@ class Run:
         """Nothing leaks: pages, lanes, places, tracked requests, the thread."""
         for place in self.places:
             place.release()
-        assert self.engine.drain(timeout=5.0)
+        assert self.engine.drain(timeout=60.0)
         engine_failed = self.engine.thread.failure is not None
         was_shut_down = self.engine.thread.is_closed
         self.engine.shutdown()

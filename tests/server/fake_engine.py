@@ -283,8 +283,8 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return min(len(a), len(b))
 
 
-def idle_within(engine: FakeEngine, seconds: float) -> bool:
-    """Whether the engine gets every place back in this time."""
+def idle_within(engine: FakeEngine, seconds: float = 60.0) -> bool:
+    """Whether the engine gets every place back, on a machine however busy."""
     deadline = time.monotonic() + seconds
     while engine.stats()["places"]:
         if time.monotonic() > deadline:
