@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ninfer_jax.observe.requests import RequestShape
-from ninfer_jax.server.options import DEFAULT_MAX_TOKENS
+from ninfer_jax.server.flag_table import DEFAULT_MAX_TOKENS
 from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
 from ninfer_jax.server.protocols.sampling import resolve_sampling
 from ninfer_jax.server.protocols.thinking import ThinkingFields

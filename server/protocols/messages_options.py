@@ -16,7 +16,8 @@ from ninfer_jax.server.fields import (
     optional_string,
     required_string,
 )
-from ninfer_jax.server.options import DEFAULT_MAX_TOKENS, ServeOptions
+from ninfer_jax.server.flag_table import DEFAULT_MAX_TOKENS
+from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.refusals import unsupported
 from ninfer_jax.server.protocols.request import RequestContext

@@ -6,7 +6,8 @@ from dataclasses import fields
 import pytest
 
 from ninfer_jax.errors import ConfigError
-from ninfer_jax.server.options import FLAGS, ServeOptions, add_arguments, resolve, unknown_variables
+from ninfer_jax.server.flag_table import FLAGS
+from ninfer_jax.server.options import ServeOptions, add_arguments, resolve, unknown_variables
 
 
 def options(*arguments, **environ):
