@@ -106,8 +106,10 @@ def test_heartbeats_run_on_the_wall_clock_during_prefill(start):
 
 
 def test_progress_events_count_as_life(start):
-    engine = FakeEngine(say("done"), prefill_chunk=4, prefill_seconds=0.05)
-    _, lines = lines_of(start(engine, heartbeat=0.2), return_progress=True)
+    engine = FakeEngine(say("done"), prefill_chunk=1, prefill_seconds=0.05)
+    _, lines = lines_of(start(engine, heartbeat=1.0), return_progress=True)
+    progress = [json.loads(line[6:])["prompt_progress"] for line in lines if "prompt_progress" in line]
+    assert progress[-1]["total"] > 20  # times 50 ms: longer than a heartbeat
     assert ": keep-alive" not in lines
 
 

@@ -78,7 +78,8 @@ def test_empty_stop_is_refused() -> None:
 
 
 def test_time_is_linear() -> None:
-    started = time.perf_counter()
+    """A scan that falls back for each character does 5e8 steps here: more than a minute."""
+    started = time.process_time()
     assert run(["a" * 5000 + "b"], ["a" * 100_000])[1] is None
     assert run(["x" * 200_000], ["x" * 100_000])[1] is None
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 30
