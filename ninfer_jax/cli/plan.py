@@ -3,16 +3,24 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ninfer_jax.cli.plan_programs import (
+    NAMES,
+    closing_lines,
+    compile_programs,
+    compiled_total,
+    heading,
+    program_lines,
+    program_names,
+)
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.engine.gpu_targets import (
     TARGETS,
     GpuTarget,
-    compile_only_sharding,
     gpu_target,
     prepare_environment,
 )
@@ -37,7 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compile",
         action="store_true",
-        help="compile every program for it (needs jax-cuda12-plugin; minutes)",
+        help="compile every program for it, one after another (needs jax-cuda12-plugin; minutes)",
+    )
+    parser.add_argument(
+        "--programs",
+        type=program_names,
+        default=NAMES,
+        metavar="NAMES",
+        help=f"with --compile: only these of {','.join(NAMES)}",
     )
     parser.add_argument("--layers", type=int, metavar="N", help="plan only the first N layers of the model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -54,9 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print("\n".join(plan_lines(plan)), flush=True)
     if args.compile:
-        reports = compile_programs(plan)
-        if not args.json:
-            print("\n".join(report_lines(plan, reports)))
+        reports = compile_all(plan, args.programs, print_rows=not args.json)
     if args.json:
         print(json.dumps(as_json(plan, reports), indent=2))
     return 0 if plan.fits else 1
@@ -160,21 +173,25 @@ def plan_with(
 
 
 def budget(target: GpuTarget) -> "MemoryBudget":
-    """All memory of a device on which nothing runs yet."""
-    from ninfer_jax.engine.device_memory import CUDA_RUNTIME_BYTES, MemoryBudget
+    """All memory of a device on which nothing runs yet, as ``serve`` will share it out: what lies outside of
+    jax's pool is the runtime's."""
+    from ninfer_jax.engine.device_memory import MemoryBudget
 
-    return MemoryBudget(target.name, target.memory, CUDA_RUNTIME_BYTES)
+    return MemoryBudget(target.name, target.memory, target.memory - target.pool)
 
 
-def compile_programs(plan: Plan) -> "list[ProgramReport]":
-    """Compile the whole ladder; a line to stderr is not owed, the table comes when all are done."""
-    from ninfer_jax.engine.aot import compile_for
-    from ninfer_jax.engine.programs import ProgramSpec
-    from ninfer_jax.engine.sampling import SamplingPipeline
-
-    sampling = SamplingPipeline(cap=plan.deployment.config.top_k_cap)
-    spec = ProgramSpec(plan.model.architecture, plan.model.config, sampling)
-    return list(compile_for(spec, plan.deployment, compile_only_sharding(plan.target)))
+def compile_all(plan: Plan, names: Sequence[str], *, print_rows: bool) -> "list[ProgramReport]":
+    """Each program's row is printed as soon as it is compiled: a full model takes minutes."""
+    reports = []
+    lines = ["", heading()]
+    for report in compile_programs(plan.model.architecture, plan.deployment, plan.target, names):
+        reports.append(report)
+        if print_rows:
+            print("\n".join([*lines, *program_lines(report)]), flush=True)
+        lines = []
+    if print_rows:
+        print("\n".join(closing_lines(plan.ledger, reports)))
+    return reports
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -203,42 +220,6 @@ def remedy_lines(plan: Plan) -> list[str]:
     ]
 
 
-def report_lines(plan: Plan, reports: "list[ProgramReport]") -> list[str]:
-    from ninfer_jax.cli.ledger import table
-    from ninfer_jax.observe.sizes import binary_size
-
-    header = ("program", "arguments", "in place", "temporaries", "kernels", "large moves")
-    rows = [
-        (
-            f"{report.name} {report.size or ''}".rstrip(),
-            binary_size(report.arguments),
-            binary_size(report.aliased),
-            binary_size(report.temporaries),
-            f"{report.kernels:,}",
-            "" if report.name == "prefill" else str(len(report.big_moves)),
-        )
-        for report in reports
-    ]
-    predicted, compiled = plan.ledger.total, compiled_total(plan, reports)
-    lines = ["", *table([header, *rows])]
-    lines += [
-        f"  {report.name} {report.size}: {move.operation} {move.dtype}{list(move.shape)}"
-        for report in reports
-        for move in report.big_moves
-    ]
-    return [
-        *lines,
-        f"  predicted {binary_size(predicted)}, compiled {binary_size(compiled)} "
-        f"({100 * (compiled - predicted) / predicted:+.1f}%)",
-    ]
-
-
-def compiled_total(plan: Plan, reports: "list[ProgramReport]") -> int:
-    """Memory at the peak of the hungriest program: its arguments, results not in place, temporaries."""
-    peak = max(r.arguments + r.outputs - r.aliased + r.temporaries for r in reports)
-    return peak + plan.ledger.runtime
-
-
 def as_json(plan: Plan, reports: "list[ProgramReport]") -> dict[str, Any]:
     facts: dict[str, Any] = {
         "model": plan.model.name,
@@ -258,5 +239,5 @@ def as_json(plan: Plan, reports: "list[ProgramReport]") -> dict[str, Any]:
     }
     if reports:
         facts["programs"] = [asdict(report) for report in reports]
-        facts["compiled_total"] = compiled_total(plan, reports)
+        facts["compiled_total"] = compiled_total(plan.ledger, reports)
     return facts

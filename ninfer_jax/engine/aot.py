@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import jax
 from ninfer_jax.engine.ledger import Deployment, nbytes, state_shapes, table_shapes, weight_shapes
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
-from ninfer_jax.engine.warmup import GPU_OPTIONS, lower_programs
+from ninfer_jax.engine.warmup import GPU_OPTIONS, PROGRAMS, lower_programs
 from ninfer_jax.models.weights import spec_leaves
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
@@ -40,8 +41,8 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class ProgramReport:
     """Sizes in bytes. ``aliased`` of the ``arguments`` are updated in place; ``kernels`` counts launches
-    of one call outside loops; ``big_moves`` are as large as a weight or a pool (not looked for in prefill,
-    whose activations are)."""
+    of one call outside loops; tracing and lowering took ``lower_seconds``; ``big_moves`` are as large as a
+    weight or a pool (not looked for in prefill, whose activations are)."""
 
     name: str
     size: int
@@ -50,6 +51,8 @@ class ProgramReport:
     outputs: int
     temporaries: int
     kernels: int
+    lower_seconds: float
+    compile_seconds: float
     big_moves: tuple[Move, ...]
 
 
@@ -57,9 +60,9 @@ def compile_for(
     spec: ProgramSpec,
     deployment: Deployment,
     sharding: Any,
-    wanted: Callable[[str, int], bool] = lambda name, size: True,
+    names: Collection[str] = PROGRAMS,
 ) -> Iterator[ProgramReport]:
-    """A report for each program of the ladder that ``wanted(name, size)`` asks for, as it is compiled."""
+    """A report for each program of the ladder with one of these ``names``, as it is compiled."""
 
     struct = partial(jax.ShapeDtypeStruct, sharding=sharding)
 
@@ -71,10 +74,11 @@ def compile_for(
     state, table = place(state_shapes(spec.config, config, activation)), place(table_shapes(config))
     threshold = smallest_large_array(deployment, state)
     ladder = ShapeLadder.of(config.max_concurrency, config.prefill_chunk)
-    for (name, size), lowered in lower_programs(spec, tree, state, table, ladder):
-        if not wanted(name, size):
-            continue
+    started = time.monotonic()
+    for (name, size), lowered in lower_programs(spec, tree, state, table, ladder, names):
+        lowered_at = time.monotonic()
         compiled = lowered.compile(compiler_options=dict(GPU_OPTIONS))
+        compiled_at = time.monotonic()
         memory, text = compiled.memory_analysis(), compiled.as_text()
         assert memory is not None
         assert text is not None
@@ -86,8 +90,11 @@ def compile_for(
             outputs=memory.output_size_in_bytes,
             temporaries=memory.temp_size_in_bytes,
             kernels=count_kernels(text),
+            lower_seconds=lowered_at - started,
+            compile_seconds=compiled_at - lowered_at,
             big_moves=() if name == "prefill" else large_moves(text, threshold),
         )
+        started = time.monotonic()
 
 
 def smallest_large_array(deployment: Deployment, state: Any) -> int:

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import jax
 
-CUDA_RUNTIME_BYTES = 768 << 20
-"""An allowance for what a CUDA process holds beside XLA's arrays: context, loaded kernels, libraries."""
-
 HEADROOM_BYTES = 1 << 30
 """What ``--kv-capacity auto`` leaves free."""
 

@@ -25,6 +25,7 @@ def test_registered_identity_takes_the_widest_weights_that_fit(run):
     assert code == 0
     assert "qwen3.8-27b on rtx5090 (31.3 GiB, 1,792 GB/s): int8 weights" in out
     assert "largest --kv-capacity that fits" in out
+    assert re.search(r"runtime +1\.6 GiB\n", out)  # all that jax's allocator leaves
     assert "bf16 weights" in run("qwen3.8-27b", "--gpu", "h200")[1]
 
 
