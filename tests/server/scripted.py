@@ -7,8 +7,9 @@ from itertools import count, cycle
 from pathlib import Path
 
 from ninfer_jax.text.frontend import Frontend
-from ninfer_jax.types import GenerationRequest
+from ninfer_jax.types import GenerationRequest, SamplingParams
 from tests.server.fake_engine import INFO, FakeEngine, Script
+from tests.server.harness import LiveServer
 from tests.text.fakes import frontend
 
 TEMPLATES = Path(__file__).parent.parent / "text" / "data"
@@ -37,6 +38,14 @@ def plays(*texts: str, end: bool = True) -> Script:
 def engine_for(*texts: str, end: bool = True, max_context: int = 4096, **options: object) -> FakeEngine:
     info = replace(INFO, max_context=max_context)
     return FakeEngine(plays(*texts, end=end), info=info, **{"max_concurrency": 4, **options})  # type: ignore[arg-type]
+
+
+def what_ran(server: LiveServer) -> tuple[tuple[int, ...], SamplingParams, int]:
+    """Prompt, sampler without its seed, and limit of the latest request: all that its body decides there."""
+    engine = server.resident.model().engine
+    assert isinstance(engine, FakeEngine)
+    request = engine.requests[-1]
+    return tuple(request.prompt.token_ids), replace(request.sampling, seed=0), request.max_output_tokens
 
 
 def prompt_text(engine: FakeEngine, index: int = -1) -> str:

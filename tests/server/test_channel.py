@@ -83,3 +83,5 @@ def test_a_closed_loop_is_not_an_error():
     channel = EventChannel(loop)
     loop.close()
     channel.put(output(1))
+    channel.put(output(2))
+    assert len(channel._waiting) == 1, "nobody reads any more, so nothing is kept"

@@ -6,7 +6,7 @@ from ninfer_jax.server.protocols.chat_messages import MessageParser
 from ninfer_jax.server.protocols.hints import Hints
 from ninfer_jax.server.protocols.prompt_cache import select_writes
 from ninfer_jax.text.conversation import HistoryToolCall, MediaPart, TextPart, Turn
-from tests.server.scripted import engine_for, hybrid, prompt_text
+from tests.server.scripted import engine_for, hybrid, prompt_text, what_ran
 from tests.server.test_chat_basics import CHAT, chat, user
 
 
@@ -201,7 +201,11 @@ def test_detail_other_than_auto_is_refused():
 
 
 def test_an_empty_name_is_no_name(start):
-    chat(start(engine_for("x"), hybrid()), messages=[say("user", "x", name="")], max_tokens=1)
+    server = start(engine_for("x"), hybrid())
+    chat(server, messages=[say("user", "x")], max_tokens=1)
+    without = what_ran(server)
+    chat(server, messages=[say("user", "x", name="")], max_tokens=1)
+    assert what_ran(server) == without
 
 
 def test_a_conversation_without_a_user_is_served_or_refused_clearly(start):

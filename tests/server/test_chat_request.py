@@ -4,7 +4,7 @@ import pytest
 
 from tests.server.fake_engine import FakeEngine
 from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid
+from tests.server.scripted import engine_for, hybrid, what_ran
 from tests.server.test_chat_basics import CHAT, chat, user
 
 FN = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -83,7 +83,10 @@ NULLABLE = [
 
 @pytest.mark.parametrize("name", NULLABLE)
 def test_null_is_absent(server, name):
+    chat(server, max_tokens=1)
+    without = what_ran(server)
     chat(server, max_tokens=1, **{name: None})
+    assert what_ran(server) == without
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,28 @@ def test_null_is_absent(server, name):
     ids=repr,
 )
 def test_accepted(server, members):
+    assert chat(server, max_tokens=1, **members)["usage"]["completion_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"n": 1, "modalities": ["text"], "audio": {"voice": "alloy", "format": "wav"}},
+        {"response_format": {"type": "text"}, "logit_bias": {"5": 0}, "logprobs": False, "top_logprobs": 0},
+        {"verbosity": "medium", "functions": [], "function_call": "none", "store": False, "tools": []},
+        {"prediction": {"type": "content", "content": "x"}, "metadata": {"a": "b"}},
+        {"user": "u", "safety_identifier": "s", "service_tier": "flex", "prompt_cache_key": "k"},
+        {"prompt_cache_retention": "24h", "prompt_cache_options": {"mode": "explicit"}},
+        {"future_member": {"deep": [1, 2]}, "repetition_penalty": 1, "mm_processor_kwargs": {}},
+        {"parallel_tool_calls": False, "stream_options": {"include_usage": True}},
+    ],
+    ids=repr,
+)
+def test_neutral_members_change_nothing_that_runs(server, members):
+    chat(server, max_tokens=1)
+    without = what_ran(server)
     chat(server, max_tokens=1, **members)
+    assert what_ran(server) == without
 
 
 @pytest.mark.parametrize(
@@ -288,20 +312,32 @@ def test_missing_guarantees_are_named(server, members, param):
 
 
 HINTS = [
-    {"verbosity": "low"},
-    {"store": True},
-    {"tools": [FN], "parallel_tool_calls": False},
-    {"tools": [{"type": "web_search"}, FN]},
-    {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]},
-    {"chat_template_kwargs": {"foo": 1}},
-    {"reasoning_effort": "max"},
-    {"messages": [{"role": "user", "name": "bob", "content": "x"}]},
+    ({"verbosity": "low"}, {}, "verbosity"),
+    ({"store": True}, {}, "store"),
+    ({"tools": [FN], "parallel_tool_calls": False}, {"tools": [FN]}, "parallel_tool_calls"),
+    ({"tools": [{"type": "web_search"}, FN]}, {"tools": [FN]}, "tools[0].type"),
+    ({"chat_template_kwargs": {"foo": 1}}, {}, "chat_template_kwargs"),
+    ({"reasoning_effort": "max"}, {}, "reasoning_effort"),
+    ({"messages": [{**user()[0], "name": "bob"}]}, {}, "messages[0].name"),
 ]
 
 
-@pytest.mark.parametrize("members", HINTS, ids=repr)
-def test_lenient_api_drops_hints(start, members):
-    chat(start(engine_for("x"), hybrid(), lenient_api=True), max_tokens=1, **members)
+@pytest.mark.parametrize(("members", "left", "logged"), HINTS, ids=repr)
+def test_lenient_api_drops_hints(start, caplog, members, left, logged):
+    """The request runs as if the hint were not there, and the log says which was dropped."""
+    caplog.set_level("INFO", "ninfer_jax")
+    server = start(engine_for("x"), hybrid(), lenient_api=True)
+    chat(server, max_tokens=1, **members)
+    ran = what_ran(server)
+    assert [r.getMessage().partition(": ")[2] for r in caplog.records] == [f"ignored {logged}"]
+    chat(server, max_tokens=1, **left)
+    assert what_ran(server) == ran
+
+
+def test_lenient_api_takes_strict_tools_as_others(start):
+    function = {"name": "a", "strict": True, "parameters": {"type": "object"}}
+    server = start(engine_for("x"), hybrid(), lenient_api=True)
+    assert chat(server, max_tokens=1, tools=[{"type": "function", "function": function}])
 
 
 @pytest.mark.parametrize(
@@ -318,7 +354,9 @@ def test_lenient_api_drops_hints(start, members):
     ids=repr,
 )
 def test_lenient_api_keeps_refusing_guarantees(start, members):
-    refused(start(engine_for("x"), hybrid(), lenient_api=True), **members)
+    engine = engine_for("x")
+    assert refused(start(engine, hybrid(), lenient_api=True), **members)["param"]
+    assert engine.requests == []
 
 
 @pytest.mark.parametrize("model", ["", None, 5, [], "fake-model"])

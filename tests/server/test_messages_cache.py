@@ -3,7 +3,7 @@
 import pytest
 
 from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid
+from tests.server.scripted import engine_for, hybrid, what_ran
 from tests.server.test_messages_basics import DISABLED, PING_TOOL, WEATHER, message, refused, user
 from tests.server.test_messages_history import assistant, result, text, thought, tool_use
 
@@ -18,6 +18,13 @@ def marked(count, **last):
     blocks = [text(f"p{index} ", **mark()) for index in range(count)]
     blocks[-1] |= last
     return [user(blocks)]
+
+
+def unmarked(value):
+    """The same JSON without any ``cache_control``."""
+    if isinstance(value, dict):
+        return {name: unmarked(item) for name, item in value.items() if name != "cache_control"}
+    return [unmarked(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,11 @@ def test_messages_a_mark_on_the_system_text(frontiers):
     ids=str,
 )
 def test_messages_accepted_marks(server, members):
+    """Marks are advice: the prompt is the one without them."""
     message(server, thinking=DISABLED, **members)
+    marked_prompt = what_ran(server)
+    message(server, thinking=DISABLED, **unmarked(members))
+    assert what_ran(server) == marked_prompt
 
 
 @pytest.mark.parametrize(

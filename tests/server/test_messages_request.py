@@ -2,8 +2,9 @@
 
 import pytest
 
+from ninfer_jax.server.flag_table import DEFAULT_MAX_TOKENS
 from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid
+from tests.server.scripted import engine_for, hybrid, what_ran
 from tests.server.test_chat_output import CALL
 from tests.server.test_messages_basics import (
     COUNT,
@@ -50,13 +51,21 @@ NULLABLE = [
     "context_management",
     "inference_geo",
     "preserve_thinking",
-    "max_tokens",
 ]
 
 
 @pytest.mark.parametrize("name", NULLABLE)
 def test_messages_null_is_absent(server, name):
-    message(server, **{"thinking": DISABLED, name: None})
+    thinks = {} if name == "thinking" else {"thinking": DISABLED}
+    message(server, **thinks)
+    without = what_ran(server)
+    message(server, **thinks, **{name: None})
+    assert what_ran(server) == without
+
+
+def test_messages_without_a_limit_take_the_default(server):
+    message(server, thinking=DISABLED, max_tokens=None)
+    assert what_ran(server)[2] == DEFAULT_MAX_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,7 @@ def test_messages_null_is_absent(server, name):
     ids=str,
 )
 def test_messages_accepted(server, members):
-    message(server, **members)
+    assert message(server, **members)["stop_reason"] in ("end_turn", "max_tokens")
 
 
 @pytest.mark.parametrize(
@@ -251,13 +260,32 @@ def test_messages_an_effort_the_template_lacks_is_refused(server):
     assert "--lenient-api" in said
 
 
-def test_messages_lenient_api_drops_hints(start):
+@pytest.mark.parametrize(
+    ("members", "left", "logged"),
+    [
+        (
+            {"tools": [{"type": "web_search_20250305", "name": "s"}, PING_TOOL]},
+            {"tools": [PING_TOOL]},
+            "tools[0].type",
+        ),
+        ({"tools": [{**PING_TOOL, "strict": True}]}, {"tools": [PING_TOOL]}, "tools[0].strict"),
+        (
+            {"tools": [PING_TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+            {"tools": [PING_TOOL]},
+            "tool_choice.disable_parallel_tool_use",
+        ),
+        ({"output_config": {"effort": "max"}}, {}, "output_config.effort"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_messages_lenient_api_drops_hints(start, caplog, members, left, logged):
+    caplog.set_level("INFO", "ninfer_jax")
     server = start(engine_for("</think>\n\nok"), hybrid(), lenient_api=True)
-    message(
-        server, tools=[{**PING_TOOL, "strict": True}, {"type": "web_search_20250305", "name": "web_search"}]
-    )
-    message(server, tools=[PING_TOOL], tool_choice={"type": "auto", "disable_parallel_tool_use": True})
-    message(server, output_config={"effort": "max"})
+    message(server, **members)
+    ran = what_ran(server)
+    assert [r.getMessage().partition(": ")[2] for r in caplog.records] == [f"ignored {logged}"]
+    message(server, **left)
+    assert what_ran(server) == ran
     refused(server, tools=[PING_TOOL], tool_choice={"type": "any"})
 
 
