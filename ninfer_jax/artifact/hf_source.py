@@ -21,6 +21,7 @@ from ninfer_jax.artifact.source import SourceKind, TensorInfo, count_formats
 from ninfer_jax.errors import CorruptModelError, ModelLoadError, UnsupportedModelError
 
 INDEX = "model.safetensors.index.json"
+FP8 = "F8_E4M3"
 SCALE_SUFFIX = "_scale_inv"
 SNAPSHOT = re.compile(r"models--(?:[^/]+--)?([^/]+)/snapshots/[^/]+$")
 
@@ -37,6 +38,7 @@ class HuggingFaceSource:
         if not any((path / name).is_file() for name in TOKENIZERS):
             raise CorruptModelError(f"{path}: no tokenizer ({' or '.join(TOKENIZERS)})", field="tokenizer")
         self._files = _open_shards(path)
+        self._check_scales()
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -71,37 +73,54 @@ class HuggingFaceSource:
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
         rows = self._files[name].rows(name, start, stop)
-        if self.tensors[name].format != "F8_E4M3":
+        if self.tensors[name].format != FP8:
             return rows
+        return rows.astype(np.float32) * self._scales(name, start, stop)
+
+    def _check_scales(self) -> None:
+        """Every FP8 tensor has its scales in the right shape, and nothing else has any: before a weight is
+        read, so that nothing is on the device when a checkpoint is refused."""
+        for name, file in self._files.items():
+            scale_name, dtype = name + SCALE_SUFFIX, file.tensors[name].dtype
+            if dtype != FP8:
+                if scale_name in self._files:
+                    raise CorruptModelError(
+                        f"{self.path}: tensor {scale_name} is there, but {name} is {dtype}", field=scale_name
+                    )
+                continue
+            grid = self._grid(name)
+            if scale_name not in self._files:
+                raise CorruptModelError(f"{self.path}: tensor {scale_name} is missing", field=scale_name)
+            shape = self._files[scale_name].tensors[scale_name].shape
+            if shape != grid:
+                raise CorruptModelError(
+                    f"{self.path}: tensor {scale_name} has shape {list(shape)}, expected {list(grid)}",
+                    field=scale_name,
+                )
+
+    def _grid(self, name: str) -> tuple[int, ...]:
+        """The shape of an FP8 tensor's scales; ``[..., out, in]`` has blocks on the last two axes."""
+        shape = self._files[name].tensors[name].shape
         if self._block is None:
             raise UnsupportedModelError(
                 f"{self.path}: tensor {name} is FP8, but config.json has no block-scaled quantization_config",
                 field=name,
             )
-        return rows.astype(np.float32) * self._scales(name, start, stop)
+        if len(shape) < 2:
+            raise UnsupportedModelError(
+                f"{self.path}: tensor {name} is FP8 and has no two axes to scale in blocks", field=name
+            )
+        blocks = (-(-size // block) for size, block in zip(shape[-2:], self._block, strict=True))
+        return (*shape[:-2], *blocks)
 
     def _scales(self, name: str, start: int, stop: int) -> NDArray[np.float32]:
-        """One factor for each element of these rows; ``[..., out, in]`` has blocks on the last two axes."""
+        """One factor for each element of these rows."""
         assert self._block is not None
-        scale_name = name + SCALE_SUFFIX
-        shape = self.tensors[name].shape
-        grid = (
-            *shape[:-2],
-            *(-(-size // block) for size, block in zip(shape[-2:], self._block, strict=True)),
-        )
-        if scale_name not in self._files:
-            raise CorruptModelError(f"{self.path}: tensor {scale_name} is missing", field=scale_name)
-        file = self._files[scale_name]
-        if file.tensors[scale_name].shape != grid:
-            raise CorruptModelError(
-                f"{self.path}: tensor {scale_name} has shape {list(file.tensors[scale_name].shape)}, "
-                f"expected {list(grid)}",
-                field=scale_name,
-            )
-        out_block, in_block = self._block
+        scale_name, shape = name + SCALE_SUFFIX, self.tensors[name].shape
+        file, (out_block, in_block) = self._files[scale_name], self._block
         if len(shape) == 2:
             blocks = np.arange(start, stop) // out_block
-            scales = file.rows(scale_name, 0, grid[0]).astype(np.float32)[blocks]
+            scales = file.rows(scale_name, 0, self._grid(name)[0]).astype(np.float32)[blocks]
         else:
             scales = file.rows(scale_name, start, stop).astype(np.float32)
             scales = np.repeat(scales, out_block, axis=-2)[..., : shape[-2], :]
