@@ -75,8 +75,10 @@ class FakeExecutor:
     """Implements ``Executor``. ``during_wait`` runs inside every ``Pending.wait``; ``rounds`` records
     each unit as (name, lanes)."""
 
-    def __init__(self, num_lanes: int, num_pages: int) -> None:
+    def __init__(self, num_lanes: int, num_pages: int, num_slots: int | None = None) -> None:
         self.num_lanes = num_lanes
+        self.images: list[list[int]] = [[] for _ in range(num_slots or num_lanes)]
+        """A state image is the tokens it has seen."""
         self.pages: list[list[int]] = [[-1] * PAGE_SIZE for _ in range(num_pages + 1)]
         self.lanes: dict[int, FakeLane] = {}
         self.units: list[tuple[str, tuple[int, ...]]] = []
@@ -94,8 +96,13 @@ class FakeExecutor:
             own = binding.pages[binding.start // PAGE_SIZE :]
             assert not set(own) & set(other.binding.pages), "a page to be written is held by another lane"
             assert not set(unfinished) & set(binding.pages), "a page that is still written is shared"
+        assert all(other.binding.slot != binding.slot for other in self.lanes.values()), "two write one slot"
+        if binding.tail_page is not None:
+            self.pages[binding.pages[binding.start // PAGE_SIZE]] = list(self.pages[binding.tail_page])
         history = [self._read(binding.pages, ordinal) for ordinal in range(binding.start)]
         assert -1 not in history, "reused a page that was never written"
+        assert binding.image is None or self.images[binding.image] == history, "another prompt's state"
+        self.images[binding.slot] = list(history)
         self.lanes[lane] = FakeLane(binding, history)
 
     def release(self, lane: int) -> None:
@@ -135,8 +142,9 @@ class FakeExecutor:
             drawn.append(self._draw(self.lanes[lane]))
         return FakePending(drawn, self.during_wait)
 
-    def copy_page(self, source: int, destination: int) -> None:
-        self.pages[destination] = list(self.pages[source])
+    def capture(self, lane: int, slot: int) -> None:
+        assert all(state.binding.slot != slot for state in self.lanes.values()), "captured over a lane"
+        self.images[slot] = list(self.images[self.lanes[lane].binding.slot])
 
     def _read(self, pages: Sequence[int], ordinal: int) -> int:
         return self.pages[pages[ordinal // PAGE_SIZE]][ordinal % PAGE_SIZE]
@@ -150,10 +158,12 @@ class FakeExecutor:
         assert holders == [lane], f"page {page} is written by lane {lane} and held by {holders}"
         self.pages[page][ordinal % PAGE_SIZE] = token
         state.history.append(token)
+        self.images[state.binding.slot].append(token)
 
     def _check_lane(self, lane: int) -> None:
         """Everything that attention would read is what the lane wrote or reused."""
         state = self.lanes[lane]
+        assert self.images[state.binding.slot] == state.history, f"lane {lane}: its state was overwritten"
         for index in range(pages_for(len(state.history))):
             block = state.history[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
             page = self.pages[state.binding.pages[index]]
@@ -241,15 +251,15 @@ class Recorder:
         return self
 
 
-def fake_storage(num_pages: int) -> Storage:
-    return Storage(num_pages=num_pages, page_bytes=2 * 4 * PAGE_SIZE)
+def fake_storage(num_pages: int, num_lanes: int = 8, num_checkpoints: int = 0) -> Storage:
+    return Storage(num_pages, 2 * 4 * PAGE_SIZE, num_lanes, num_checkpoints)
 
 
 def fake_cache(config: EngineConfig) -> KVCache:
     """The cache that a server would build for ``config``, for a pure-attention model."""
-    storage = fake_storage(config.num_pages)
+    storage = fake_storage(config.num_pages, config.max_concurrency, config.device_state_slots)
     if config.cache_layout == "contiguous":
-        return ContiguousCache(storage, config.max_concurrency)
+        return ContiguousCache(storage)
     return PageCache(storage, None if config.prefix_reuse else RootOnlyPolicy())
 
 
@@ -267,7 +277,7 @@ def fake_engine(
 ) -> HostEngine:
     """A real engine over a fake device; both are reachable through ``engine.scheduler.services``."""
     cache = cache or fake_cache(config)
-    executor = executor or FakeExecutor(config.max_concurrency, cache.capacity)
+    executor = executor or FakeExecutor(config.max_concurrency, cache.capacity, cache.slots.num_slots)
     engine = HostEngine(fake_info(config), executor, cache, config, check_when_idle=True, **options)  # type: ignore[arg-type]
     if start:
         engine.start()

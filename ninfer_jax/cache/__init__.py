@@ -6,6 +6,7 @@ from ninfer_jax.cache.contiguous import ContiguousCache
 from ninfer_jax.cache.page_cache import PageCache
 from ninfer_jax.cache.policy import Candidate, PrefixPolicy, ReusePath, RootOnlyPolicy, WholePagePolicy
 from ninfer_jax.cache.prefix import PrefixCache
+from ninfer_jax.cache.slots import SlotPool, SlotUse
 from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task, TaskTable
 from ninfer_jax.cache.transaction import ResourceTransaction, TransactionState
@@ -25,6 +26,8 @@ __all__ = [
     "ResourceTransaction",
     "ReusePath",
     "RootOnlyPolicy",
+    "SlotPool",
+    "SlotUse",
     "Storage",
     "Task",
     "TaskTable",

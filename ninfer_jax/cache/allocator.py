@@ -69,6 +69,13 @@ class Allocator:
             else:
                 self._free.append(page)
 
+    def forget(self, page: int) -> None:
+        """The contents are worth nothing any more: a page that nobody holds becomes free at once, one
+        that is held when its last holder lets go of it without ``keep``."""
+        if page in self._cached:
+            del self._cached[page]
+            self._free.append(page)
+
     def drop_cached(self) -> None:
         """Forget every page that nobody holds."""
         while self._cached:

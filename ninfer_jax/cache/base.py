@@ -1,4 +1,4 @@
-"""The KV cache's interface: who may hold which pages, and what is in them.
+"""The cache's interface: who may hold which pages and state slots, and what is in them.
 
 Host bookkeeping only; the arrays belong to the executor. Everything here is called by the engine
 thread, between units, except where a method says otherwise. Page ids are stable while a task holds
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ninfer_jax.cache.policy import Candidate, PrefixPolicy
+from ninfer_jax.cache.slots import SlotPool, SlotUse
 from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task, TaskTable
 from ninfer_jax.cache.transaction import ImmediateTransaction, ResourceTransaction
@@ -34,10 +35,11 @@ class PageCounts(NamedTuple):
 
 
 class PageCacheView(NamedTuple):
-    """What attention needs of one task: its pages in ordinal order and its committed length."""
+    """What the programs need of one task: its pages in ordinal order, its state slot, its length."""
 
     storage: Storage
     page_table: tuple[int, ...]
+    slot: int
     total_len: int
 
     @property
@@ -51,6 +53,7 @@ class ContiguousCacheView(NamedTuple):
     storage: Storage
     first_page: int
     num_pages: int
+    slot: int
     total_len: int
 
     @property
@@ -67,6 +70,8 @@ class KVCache(ABC):
     def __init__(self, storage: Storage, policy: PrefixPolicy) -> None:
         self.storage = storage
         self.policy = policy
+        self.slots = SlotPool(storage.num_lanes, storage.num_checkpoints)
+        policy.attach(self.slots, self._forget)
         self.tasks = TaskTable()
         self.revision = 0
         """Moves whenever holders or kept contents change at admission or finish; plain decode does
@@ -96,7 +101,7 @@ class KVCache(ABC):
     def begin(
         self, task_id: int, lane: int, prompt: PreparedPrompt, num_pages: int, candidate: Candidate
     ) -> ResourceTransaction:
-        """Take ``num_pages`` for a new task, sharing ``candidate``'s. All or nothing.
+        """Take a slot and ``num_pages`` for a new task, sharing ``candidate``'s. All or nothing.
 
         On return the destination pages are reserved; the task may be used once the transaction reports
         COMMITTED. Reuse without copies commits at once. Raises AssertionError, with nothing changed,
@@ -104,7 +109,9 @@ class KVCache(ABC):
         """
         assert self._reserved + num_pages <= self.capacity, "reserved beyond the pool's capacity"
         assert candidate.num_tokens < len(prompt.token_ids), "a hit must leave a token to compute"
-        task = self._take(task_id, lane, prompt, num_pages, candidate)
+        slot = self.slots.allocate()
+        pages = self._take(lane, num_pages, candidate)
+        task = Task(task_id, lane, pages, slot, candidate.num_tokens)
         task.tokens.extend(prompt.token_ids[: candidate.num_tokens])
         self.tasks.add(task)
         self._reserved += num_pages
@@ -120,11 +127,17 @@ class KVCache(ABC):
         assert task.frontier <= len(task.pages) * PAGE_SIZE, "written past the entitlement"
         self.policy.advanced(task)
 
+    def capture(self, task_id: int) -> int | None:
+        """The task is at one of its capture frontiers: a slot to copy its image to now, or None."""
+        return self.policy.capture(self.tasks[task_id])
+
     def free(self, task_id: int) -> None:
-        """End a task: publish what is worth keeping, return its pages and its entitlement. Never fails
+        """End a task: publish what is worth keeping, return its pages, slot and entitlement. Never fails
         for lack of space. Raises KeyError for a task that does not exist (never twice)."""
         task = self.tasks.remove(task_id)
         self.policy.finished(task)
+        if self.slots.use(task.slot) is SlotUse.ACTIVE:  # else the policy has frozen it
+            self.slots.release(task.slot)
         self._give_back(task)
         self._reserved -= len(task.pages)
         self.revision += 1
@@ -149,16 +162,21 @@ class KVCache(ABC):
         reserved = sum(len(task.pages) for task in self.tasks)
         assert counts.reserved == reserved <= counts.capacity, f"reservations differ: {counts}"
         assert counts.held + counts.shared == reserved, f"references differ: {counts}"
+        self.slots.check()
+        written = [task.slot for task in self.tasks]
+        assert len(set(written)) == len(written), "two tasks write one state image"
+        assert all(self.slots.use(slot) is SlotUse.ACTIVE for slot in written), "a task's image is frozen"
         self.policy.check()
         self._check_pages()
 
     @abstractmethod
-    def _take(
-        self, task_id: int, lane: int, prompt: PreparedPrompt, num_pages: int, candidate: Candidate
-    ) -> Task: ...
+    def _take(self, lane: int, num_pages: int, candidate: Candidate) -> tuple[int, ...]: ...
 
     @abstractmethod
     def _give_back(self, task: Task) -> None: ...
+
+    @abstractmethod
+    def _forget(self, page: int) -> None: ...
 
     @abstractmethod
     def _check_pages(self) -> None: ...

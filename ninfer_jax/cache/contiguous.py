@@ -4,33 +4,32 @@ from ninfer_jax.cache.base import ContiguousCacheView, KVCache, PageCounts
 from ninfer_jax.cache.policy import Candidate, RootOnlyPolicy
 from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task
-from ninfer_jax.types import PreparedPrompt
 
 
 class ContiguousCache(KVCache):
     """Lane ``i`` owns pages ``1 + i * R .. (i + 1) * R``, with ``R = num_pages // num_lanes``. A task
     takes as many of its lane's pages as it is entitled to, from the first."""
 
-    def __init__(self, storage: Storage, num_lanes: int) -> None:
-        assert storage.num_pages % num_lanes == 0, "regions must be equal"
+    def __init__(self, storage: Storage) -> None:
+        assert storage.num_pages % storage.num_lanes == 0, "regions must be equal"
         super().__init__(storage, RootOnlyPolicy())
-        self.num_lanes = num_lanes
-        self.pages_per_lane = storage.num_pages // num_lanes
+        self.pages_per_lane = storage.num_pages // storage.num_lanes
 
-    def _take(
-        self, task_id: int, lane: int, prompt: PreparedPrompt, num_pages: int, candidate: Candidate
-    ) -> Task:
+    def _take(self, lane: int, num_pages: int, candidate: Candidate) -> tuple[int, ...]:
         assert num_pages <= self.pages_per_lane, "an entitlement larger than a lane's region"
         assert all(task.lane != lane for task in self.tasks), f"lane {lane} is taken"
         first = 1 + lane * self.pages_per_lane
-        return Task(task_id, lane, tuple(range(first, first + num_pages)), 0)
+        return tuple(range(first, first + num_pages))
 
     def _give_back(self, task: Task) -> None:
         pass  # a region belongs to its lane
 
+    def _forget(self, page: int) -> None:
+        pass
+
     def view(self, task_id: int) -> ContiguousCacheView:
         task = self.tasks[task_id]
-        return ContiguousCacheView(self.storage, task.pages[0], len(task.pages), task.frontier)
+        return ContiguousCacheView(self.storage, task.pages[0], len(task.pages), task.slot, task.frontier)
 
     def counts(self) -> PageCounts:
         held = self._reserved

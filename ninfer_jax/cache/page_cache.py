@@ -8,7 +8,6 @@ from ninfer_jax.cache.policy import Candidate, PrefixPolicy, WholePagePolicy
 from ninfer_jax.cache.storage import Storage
 from ninfer_jax.cache.table import Task
 from ninfer_jax.config import PAGE_SIZE
-from ninfer_jax.types import PreparedPrompt
 
 
 class PageCache(KVCache):
@@ -22,23 +21,27 @@ class PageCache(KVCache):
         super().__init__(storage, policy or WholePagePolicy())
         self.allocator = Allocator(storage.num_pages, self.policy.evict)
 
-    def _take(
-        self, task_id: int, lane: int, prompt: PreparedPrompt, num_pages: int, candidate: Candidate
-    ) -> Task:
-        # The shared pages are retained first, so that making room cannot evict them.
-        for page in candidate.pages:
+    def _take(self, lane: int, num_pages: int, candidate: Candidate) -> tuple[int, ...]:
+        # What the candidate needs is retained first, so that making room cannot evict it.
+        tail = () if candidate.tail_page is None else (candidate.tail_page,)
+        for page in (*candidate.pages, *tail):
             self.allocator.retain(page)
         own = self.allocator.allocate(num_pages - len(candidate.pages))
-        return Task(task_id, lane, candidate.pages + tuple(own), candidate.num_tokens)
+        for page in tail:
+            self.allocator.release(page, keep=self.policy.keeps(page))
+        return candidate.pages + tuple(own)
 
     def _give_back(self, task: Task) -> None:
         # Deepest first: the start of a chain serves more prompts than its end, so it is evicted last.
         for page in reversed(task.pages):
             self.allocator.release(page, keep=self.policy.keeps(page))
 
+    def _forget(self, page: int) -> None:
+        self.allocator.forget(page)
+
     def view(self, task_id: int) -> PageCacheView:
         task = self.tasks[task_id]
-        return PageCacheView(self.storage, task.pages, task.frontier)
+        return PageCacheView(self.storage, task.pages, task.slot, task.frontier)
 
     def counts(self) -> PageCounts:
         pages = self.allocator

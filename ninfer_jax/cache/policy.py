@@ -7,11 +7,12 @@ candidates, capture frontiers inside the prompt, publication at the end.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from ninfer_jax.cache.prefix import PrefixCache
+from ninfer_jax.cache.slots import SlotPool
 from ninfer_jax.cache.table import Task
 from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.types import PreparedPrompt
@@ -30,18 +31,36 @@ class ReusePath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A verified starting point: ``num_tokens`` of the prompt are in ``pages`` already."""
+    """A verified starting point: ``num_tokens`` of the prompt are in ``pages`` already.
+
+    ``pages`` are shared whole; where the frontier lies inside a page, ``tail_page`` holds that page's
+    start, and the task gets a copy. ``image`` is a frozen slot with the state at the frontier, which the
+    task's own slot becomes a copy of; without it that starts at zero.
+    """
 
     path: ReusePath
     num_tokens: int = 0
     pages: tuple[int, ...] = ()
+    tail_page: int | None = None
+    image: int | None = None
 
 
 ROOT = Candidate(ReusePath.ROOT)
 
 
 class PrefixPolicy(ABC):
-    """Every call comes from the engine thread, between units."""
+    """Every call comes from the engine thread, between units.
+
+    A policy that keeps state owns the slots it froze: it gives them back to ``slots`` when it drops a
+    checkpoint, and tells ``forget`` each page that it kept and no longer does.
+    """
+
+    slots: SlotPool
+    forget: Callable[[int], None]
+
+    def attach(self, slots: SlotPool, forget: Callable[[int], None]) -> None:
+        """Called once, by the cache that it serves."""
+        self.slots, self.forget = slots, forget
 
     @abstractmethod
     def candidates(self, prompt: PreparedPrompt) -> tuple[Candidate, ...]:
@@ -51,7 +70,8 @@ class PrefixPolicy(ABC):
     @abstractmethod
     def capture_frontiers(self, prompt: PreparedPrompt, base: int) -> tuple[int, ...]:
         """Ascending positions in ``(base, len(prompt))`` where a prefill chunk has to end because the
-        state there is worth keeping. Modifies nothing."""
+        state there is worth keeping; ``prompt.frontiers`` has the advice of the text side. Modifies
+        nothing."""
 
     @abstractmethod
     def started(self, task: Task, prompt: PreparedPrompt, candidate: Candidate) -> None:
@@ -62,9 +82,14 @@ class PrefixPolicy(ABC):
         """``task.tokens`` has grown by what a unit committed."""
 
     @abstractmethod
+    def capture(self, task: Task) -> int | None:
+        """``task`` is at one of its capture frontiers: a slot of ``slots.capture()`` that its image is to
+        be copied to, or None. It is copied and frozen before anything else happens."""
+
+    @abstractmethod
     def finished(self, task: Task) -> None:
-        """Last call for a task, before its pages are let go: publish what should outlive it. Never
-        blocks and never needs memory; what cannot be kept is dropped."""
+        """Last call for a task, before its pages are let go: publish what should outlive it, its image
+        by freezing ``task.slot``. Never blocks and never needs memory; what cannot be kept is dropped."""
 
     @abstractmethod
     def keeps(self, page: int) -> bool:
@@ -93,6 +118,9 @@ class RootOnlyPolicy(PrefixPolicy):
 
     def advanced(self, task: Task) -> None:
         pass
+
+    def capture(self, task: Task) -> int | None:
+        return None
 
     def finished(self, task: Task) -> None:
         pass
@@ -152,6 +180,9 @@ class WholePagePolicy(PrefixPolicy):
         block = task.tokens[start : start + PAGE_SIZE]
         task.anchor = self.index.insert(task.anchor, block, task.pages[task.num_published])
         task.num_published += 1
+
+    def capture(self, task: Task) -> int | None:
+        return None
 
     def finished(self, task: Task) -> None:
         self.advanced(task)

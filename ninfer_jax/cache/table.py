@@ -13,12 +13,14 @@ class Task:
 
     ``pages`` is the block table of the whole entitlement, fixed for the task's life; the first
     ``cached_tokens // 64`` of them are shared and read-only. ``tokens`` are the committed ids, one a
-    cache ordinal. ``anchor`` is the index node of the task's deepest published block.
+    cache ordinal. ``slot`` holds its state image. ``anchor`` is the index node of the task's deepest
+    published block.
     """
 
     task_id: int
     lane: int
     pages: tuple[int, ...]
+    slot: int
     cached_tokens: int
     tokens: "array[int]" = field(default_factory=lambda: array("i"))
     anchor: Node | None = None

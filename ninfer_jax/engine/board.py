@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ninfer_jax.cache import KVCache, ResourceTransaction
+from ninfer_jax.cache import KVCache, ResourceTransaction, SlotUse
 from ninfer_jax.engine.accounting import ClockTotals, HostClock
 from ninfer_jax.engine.admission import AdmissionLedger, Entitlement
 from ninfer_jax.engine.executor import Executor
@@ -94,7 +94,9 @@ class Board:
         gauges.terminal_pending = states.count(RequestState.TERMINAL_PENDING)
         gauges.running = gauges.prefilling + gauges.decode_ready + gauges.control_ready
         gauges.waiting = len(self.waiting)
-        gauges.device_state_slots_occupied = len(states)
+        slots = self.services.cache.slots
+        gauges.capture_pending = slots.count(SlotUse.CAPTURING)
+        gauges.device_state_slots_occupied = slots.num_slots - slots.count(SlotUse.FREE)
         pages = self.services.cache.counts()
         gauges.device_main_pages_occupied = pages.held
         gauges.device_main_pages_cached = pages.cached

@@ -20,7 +20,7 @@ from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.runner import DeviceRunner
 from ninfer_jax.engine.sampling import SamplingPipeline
 from ninfer_jax.engine.shapes import ShapeLadder
-from ninfer_jax.engine.state import LaneTable, allocate
+from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.engine.warmup import Progress, compile_programs, enable_compilation_cache
 from ninfer_jax.errors import ConfigError
 from ninfer_jax.models.base import LayerKind, ModelConfig
@@ -55,18 +55,24 @@ def build_device(
     """The two halves that the engine thread drives: compiled programs over device state, and pages."""
     dtype = activation_dtype(model.weight_format)
     state = allocate(model.config, config, dtype)
-    cache = build_cache(model.config, config, Storage(config.num_pages, page_bytes(state)))
+    cache = build_cache(model.config, config, storage(config, state))
     spec = ProgramSpec(model.architecture, model.config, SamplingPipeline(cap=config.top_k_cap))
     ladder = ShapeLadder.of(config.max_concurrency, config.prefill_chunk)
     table = LaneTable.of([None] * config.max_concurrency, config.pages_per_lane)
     programs = compile_programs(spec, model.weights, state, table, ladder, progress)
-    return DeviceRunner(spec, model.weights, state, programs, ladder, config.pages_per_lane), cache
+    pages, slots = config.pages_per_lane, cache.slots
+    return DeviceRunner(spec, model.weights, state, programs, ladder, pages, slots), cache
+
+
+def storage(config: EngineConfig, state: EngineState) -> Storage:
+    """The cache's numbers, from the arrays that it will keep the books of."""
+    return Storage(config.num_pages, page_bytes(state), config.max_concurrency, config.device_state_slots)
 
 
 def build_cache(model: ModelConfig, config: EngineConfig, storage: Storage) -> KVCache:
     """The configured layout: a region of ``max_context`` a lane, or a shared pool of ``kv_capacity``."""
     if config.cache_layout == "contiguous":
-        return ContiguousCache(storage, config.max_concurrency)
+        return ContiguousCache(storage)
     return PageCache(storage, prefix_policy(model, config))
 
 

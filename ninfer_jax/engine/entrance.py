@@ -113,14 +113,18 @@ class Entrance:
         prompt, candidate = request.spec.prompt, transaction.candidate
         base = candidate.num_tokens
         services.step("bind")
+        view = services.cache.view(request.id)
         services.executor.bind(
             request.lane,
             LaneBinding(
-                pages=services.cache.view(request.id).pages,
+                pages=view.pages,
+                slot=view.slot,
                 sampling=request.spec.sampling,
                 prompt_length=request.prompt_length,
                 start=base,
                 rope_delta=rope_delta(prompt.positions),
+                image=candidate.image,
+                tail_page=candidate.tail_page,
             ),
         )
         now = services.now()

@@ -1,9 +1,9 @@
 """The line between the host loop and the device: one unit in, one small host array out.
 
-The engine thread is the only caller. A *lane* is one of C places for an active request; it owns a
-state slot of the same number and, while bound, a block table and a resolved sampler that live on the
-device. The real executor runs compiled programs (``runner.py``); the tests' fake keeps a rolling hash
-of the tokens per lane, which makes every scheduler and cache rule checkable bit for bit.
+The engine thread is the only caller. A *lane* is one of C places for an active request; while bound it
+has a state slot, a block table and a resolved sampler that live on the device. The real executor runs
+compiled programs (``runner.py``); the tests' fake keeps the tokens themselves in its pages and slots,
+which makes every scheduler and cache rule checkable bit for bit.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,19 @@ from ninfer_jax.types import SamplingParams
 class LaneBinding:
     """What stays fixed for a lane from admission to release. ``pages`` covers the whole entitlement,
     in order; entries before ``start`` may be shared and are never written. ``rope_delta`` is added to
-    the cache ordinal to get the rope position of generated tokens."""
+    the cache ordinal to get the rope position of generated tokens.
+
+    The lane starts with a copy of the state in slot ``image``, or from zero; ``tail_page`` is copied to
+    the page that ``start`` lies in."""
 
     pages: tuple[int, ...]
+    slot: int
     sampling: SamplingParams
     prompt_length: int
     start: int = 0
     rope_delta: int = 0
+    image: int | None = None
+    tail_page: int | None = None
 
 
 class Pending(Protocol):
@@ -45,7 +51,7 @@ class Executor(Protocol):
     """
 
     def bind(self, lane: int, binding: LaneBinding) -> None:
-        """Start a request on a lane: its recurrent state and penalty counts become zero."""
+        """Start a request on a lane: its penalty counts become zero, its state zero or ``image``'s."""
         ...
 
     def release(self, lane: int) -> None: ...
@@ -70,4 +76,6 @@ class Executor(Protocol):
         yet in the cache; it is written at ordinal ``frontiers[i]``. The result has one token a lane."""
         ...
 
-    def copy_page(self, source: int, destination: int) -> None: ...
+    def capture(self, lane: int, slot: int) -> None:
+        """Copy the lane's state, as the last unit left it, to another slot."""
+        ...

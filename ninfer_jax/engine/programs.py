@@ -17,10 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.rng import Purpose
 from ninfer_jax.engine.sampling import SamplingPipeline, SamplingRows
 from ninfer_jax.engine.state import EngineState, LaneTable
-from ninfer_jax.models.base import Architecture, KVPool, LayerState, ModelConfig, StepInputs, Weights
+from ninfer_jax.models.base import (
+    NULL_PAGE,
+    PAGE_SIZE,
+    Architecture,
+    KVPool,
+    LayerState,
+    ModelConfig,
+    ModelState,
+    RecurrentState,
+    StepInputs,
+    Weights,
+)
+
+NO_IMAGE = -1
 
 INVALID_TOKEN = -1
 """Returned for a row whose hidden state is not finite: the state is broken, no token would be true."""
@@ -91,7 +105,7 @@ def prefill_chunk(
         starts=inputs.start[None],
         lengths=inputs.length[None],
         block_tables=table.block_tables[lanes],
-        slots=lanes,
+        slots=table.slots[lanes],
     )
     hidden, model = spec.architecture.forward(spec.config, weights, state.model, step)
     last = lax.dynamic_index_in_dim(hidden[0], inputs.length - 1, keepdims=True)  # [1, H]
@@ -107,7 +121,7 @@ def prefill_chunk(
         return _or_invalid(token, last)
 
     token = lax.cond(inputs.sample != 0, sample, lambda: jnp.zeros(1, jnp.int32))
-    model = model._replace(hidden=model.hidden.at[lanes].set(last.astype(model.hidden.dtype)))
+    model = model._replace(hidden=model.hidden.at[step.slots].set(last.astype(model.hidden.dtype)))
     return token, EngineState(model, counts)
 
 
@@ -124,7 +138,7 @@ def decode_round(
         starts=inputs.frontiers,
         lengths=jnp.ones_like(lanes),
         block_tables=table.block_tables[lanes],
-        slots=lanes,
+        slots=table.slots[lanes],
     )
     hidden, model = spec.architecture.forward(spec.config, weights, state.model, step)
     last = hidden[:, 0]
@@ -135,34 +149,78 @@ def decode_round(
             logits, _rows(table, lanes), counts, lanes, inputs.frontiers + 1, Purpose.DECODE
         )
         tokens = _or_invalid(tokens, last)
-    model = model._replace(hidden=model.hidden.at[lanes].set(last.astype(model.hidden.dtype)))
+    model = model._replace(hidden=model.hidden.at[step.slots].set(last.astype(model.hidden.dtype)))
     return tokens, EngineState(model, counts)
 
 
-@partial(jax.jit, donate_argnames="state")
-def reset_lane(state: EngineState, lane: jax.Array) -> EngineState:
-    """Zero what a lane remembers beside its pages: penalty counts, recurrent state, hidden."""
+class BindInputs(NamedTuple):
+    """How a lane starts, int32 scalars: it writes state slot ``slot``, which becomes a copy of slot
+    ``image``, or zero where that is negative. ``source_page`` is copied to ``page`` in every pool; null
+    to null copies nothing that is read."""
 
-    def reset(layer: LayerState) -> LayerState:
-        return layer if isinstance(layer, KVPool) else jax.tree.map(lambda x: x.at[lane].set(0), layer)
+    lane: jax.Array
+    slot: jax.Array
+    image: jax.Array
+    source_page: jax.Array
+    page: jax.Array
+
+    @classmethod
+    def of(cls, lane: int, binding: LaneBinding) -> "BindInputs":
+        image = NO_IMAGE if binding.image is None else binding.image
+        if binding.tail_page is None:
+            return cls.made(lane, binding.slot, image)
+        return cls.made(
+            lane, binding.slot, image, binding.tail_page, binding.pages[binding.start // PAGE_SIZE]
+        )
+
+    @classmethod
+    def made(
+        cls, lane: int, slot: int, image: int = NO_IMAGE, source_page: int = NULL_PAGE, page: int = NULL_PAGE
+    ) -> "BindInputs":
+        return cls(*(np.int32(value) for value in (lane, slot, image, source_page, page)))  # type: ignore[arg-type]
+
+
+@partial(jax.jit, donate_argnames="state")
+def bind_lane(state: EngineState, inputs: BindInputs) -> EngineState:
+    """Everything that a request starts with: its state image, its partly filled page, zero counts."""
+
+    def start(pool: jax.Array) -> jax.Array:
+        image = _row(pool, jnp.maximum(inputs.image, 0))
+        return _with_row(pool, inputs.slot, jnp.where(inputs.image >= 0, image, jnp.zeros_like(image)))
+
+    def bind(layer: LayerState) -> LayerState:
+        if isinstance(layer, KVPool):
+            return KVPool(*(_with_row(pool, inputs.page, _row(pool, inputs.source_page)) for pool in layer))
+        return RecurrentState(start(layer.rule), start(layer.conv))
 
     model = state.model
-    layers = tuple(reset(layer) for layer in model.layers)
-    model = model._replace(layers=layers, hidden=model.hidden.at[lane].set(0))
-    return EngineState(model, state.counts.at[lane].set(0))
+    model = ModelState(tuple(bind(layer) for layer in model.layers), start(model.hidden))
+    return EngineState(model, state.counts.at[inputs.lane].set(0))
 
 
 @partial(jax.jit, donate_argnames="state")
-def copy_page(state: EngineState, source: jax.Array, destination: jax.Array) -> EngineState:
-    """Copy one page in every attention layer's pool (the partial tail of a forked sequence)."""
+def copy_image(state: EngineState, source: jax.Array, destination: jax.Array) -> EngineState:
+    """Copy one state image to another slot: every recurrent layer and the continuation hidden."""
 
-    def copy(layer: LayerState) -> LayerState:
-        if not isinstance(layer, KVPool):
-            return layer
-        return KVPool(*(pool.at[destination].set(pool[source]) for pool in layer))
+    def copy(pool: jax.Array) -> jax.Array:
+        return _with_row(pool, destination, _row(pool, source))
 
     model = state.model
-    return state._replace(model=model._replace(layers=tuple(copy(layer) for layer in model.layers)))
+    layers = tuple(
+        layer if isinstance(layer, KVPool) else RecurrentState(copy(layer.rule), copy(layer.conv))
+        for layer in model.layers
+    )
+    return state._replace(model=ModelState(layers, copy(model.hidden)))
+
+
+def _row(pool: jax.Array, index: jax.Array) -> jax.Array:
+    row: jax.Array = lax.dynamic_index_in_dim(pool, index, keepdims=False)
+    return row
+
+
+def _with_row(pool: jax.Array, index: jax.Array, row: jax.Array) -> jax.Array:
+    updated: jax.Array = lax.dynamic_update_index_in_dim(pool, row, index, 0)
+    return updated
 
 
 def _rows(table: LaneTable, lanes: jax.Array) -> SamplingRows:

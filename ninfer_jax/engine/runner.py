@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from ninfer_jax.cache import SlotPool
 from ninfer_jax.engine.executor import LaneBinding
-from ninfer_jax.engine.programs import INVALID_TOKEN, DecodeInputs, PrefillInputs, ProgramSpec
+from ninfer_jax.engine.programs import INVALID_TOKEN, BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
 from ninfer_jax.engine.warmup import CompiledPrograms
@@ -38,7 +39,9 @@ class PendingTokens:
 
 
 class DeviceRunner:
-    """Implements :class:`~ninfer_jax.engine.executor.Executor` for ``C`` lanes of ``L`` pages."""
+    """Implements :class:`~ninfer_jax.engine.executor.Executor` for ``C`` lanes of ``L`` pages.
+
+    ``slots`` says which state images may be written; a unit that would write another is refused."""
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class DeviceRunner:
         programs: CompiledPrograms,
         ladder: ShapeLadder,
         pages_per_lane: int,
+        slots: SlotPool,
     ) -> None:
         self._config = spec.config
         self._weights = weights
@@ -55,15 +59,17 @@ class DeviceRunner:
         self._programs = programs
         self._ladder = ladder
         self._pages_per_lane = pages_per_lane
+        self._slots = slots
         self._bindings: list[LaneBinding | None] = [None] * state.counts.shape[0]
         self._table: LaneTable | None = None
 
     def bind(self, lane: int, binding: LaneBinding) -> None:
         assert self._bindings[lane] is None, f"lane {lane} is already bound"
         assert len(binding.pages) <= self._pages_per_lane, "more pages than a block table holds"
+        self._slots.check_writable(binding.slot)
         self._bindings[lane] = binding
         self._table = None
-        self._state = self._programs.reset_lane(self._state, np.int32(lane))
+        self._state = self._programs.bind_lane(self._state, BindInputs.of(lane, binding))
 
     def release(self, lane: int) -> None:
         """The stale row of the table stays: no program reads it until the lane is bound again."""
@@ -124,8 +130,11 @@ class DeviceRunner:
         """Bytes that the hungriest program allocates while it runs, as compiled."""
         return self._programs.temporaries
 
-    def copy_page(self, source: int, destination: int) -> None:
-        self._state = self._programs.copy_page(self._state, np.int32(source), np.int32(destination))
+    def capture(self, lane: int, slot: int) -> None:
+        assert self._programs.copy_image is not None, "there are no slots for checkpoints"
+        self._slots.check_writable(slot)
+        source = np.int32(self._bound(lane).slot)
+        self._state = self._programs.copy_image(self._state, source, np.int32(slot))
 
     def decode_hlo(self, num_rows: int) -> str:
         """The compiled text of a decode round, for whoever reads a profiler's trace."""
@@ -135,6 +144,7 @@ class DeviceRunner:
     def _bound(self, lane: int) -> LaneBinding:
         binding = self._bindings[lane]
         assert binding is not None, f"lane {lane} is not bound"
+        self._slots.check_writable(binding.slot)
         return binding
 
     def _lane_table(self) -> LaneTable:

@@ -1,6 +1,6 @@
 """The device's mutable state and the per-lane tables beside it.
 
-Letters: C lanes (= state slots), L pages of a block table, V vocabulary, P pages of a pool.
+Letters: C lanes, L pages of a block table, V vocabulary, P pages of a pool.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,13 @@ class EngineState(NamedTuple):
 class LaneTable(NamedTuple):
     """What is fixed while lanes stay bound; read by the programs, uploaded when a binding changes.
 
-    block_tables ``[C, L]`` int32 page ids, null beyond a lane's entitlement · rope_deltas ``[C]`` int32,
-    added to the cache ordinal for the rope position of generated tokens · sampling rows ``[C]``.
+    block_tables ``[C, L]`` int32 page ids, null beyond a lane's entitlement · slots ``[C]`` int32, where
+    the lane's state image is · rope_deltas ``[C]`` int32, added to the cache ordinal for the rope
+    position of generated tokens · sampling rows ``[C]``.
     """
 
     block_tables: jax.Array
+    slots: jax.Array
     rope_deltas: jax.Array
     sampling: SamplingRows
 
@@ -50,6 +52,7 @@ class LaneTable(NamedTuple):
                 row[: len(binding.pages)] = binding.pages
         return cls(
             block_tables=jnp.asarray(block_tables),
+            slots=jnp.asarray(np.array([b.slot if b else 0 for b in bindings], np.int32)),
             rope_deltas=jnp.asarray(np.array([b.rope_delta if b else 0 for b in bindings], np.int32)),
             sampling=SamplingRows.of([b.sampling if b else SamplingParams() for b in bindings]),
         )

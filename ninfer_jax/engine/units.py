@@ -51,6 +51,8 @@ class UnitRunner:
         self._advance(row, chunk)
         self._counters.computed_prefill_tokens += len(chunk)
         row.computed_prefill_tokens += len(chunk)
+        if end in row.splits:
+            self._capture(row)
         row.publish(PrefillProgress(end, row.prompt_length, at))
         if is_last and row.error is None:
             row.prefilled_at = at
@@ -182,6 +184,14 @@ class UnitRunner:
     def _advance(self, row: EngineRequest, token_ids: Sequence[int]) -> None:
         self._services.cache.advance(row.id, token_ids)
         row.frontier += len(token_ids)
+
+    def _capture(self, row: EngineRequest) -> None:
+        """Keep a copy of the row's state if the cache has a use and a slot for it."""
+        cache = self._services.cache
+        slot = cache.capture(row.id)
+        if slot is not None:
+            self._services.executor.capture(row.lane, slot)
+            cache.slots.freeze(slot)
 
     def _enter(self, phase: Phase, step: str) -> None:
         self._services.clock.switch(phase)

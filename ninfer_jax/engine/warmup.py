@@ -17,7 +17,7 @@ import numpy as np
 
 from ninfer_jax.cache_home import cache_home
 from ninfer_jax.engine import programs
-from ninfer_jax.engine.programs import DecodeInputs, PrefillInputs, ProgramSpec
+from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
 from ninfer_jax.models.base import Weights
@@ -26,7 +26,7 @@ Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (programs ready, programs in all), on the thread that warms up."""
 
-PROGRAMS = ("prefill", "decode", "reset_lane", "copy_page")
+PROGRAMS = ("prefill", "decode", "bind_lane", "copy_image")
 """Names of all programs; the first two have one for each size of the ladder."""
 
 CACHE_DIRECTORY = "jax_compilation_cache_dir"
@@ -45,17 +45,18 @@ it computes values twice to save memory that nobody lacks."""
 
 @dataclass(frozen=True, slots=True)
 class CompiledPrograms:
-    """``decode`` by batch and ``prefill`` by bucket; the statics are bound, the state is donated."""
+    """``decode`` by batch and ``prefill`` by bucket; the statics are bound, the state is donated.
+    ``copy_image`` is None where there is no state slot beside those of the lanes."""
 
     decode: Mapping[int, Program]
     prefill: Mapping[int, Program]
-    reset_lane: Program
-    copy_page: Program
+    bind_lane: Program
+    copy_image: Program | None
 
     @property
     def temporaries(self) -> int:
         """Bytes that the hungriest of them allocates while it runs."""
-        sized = (*self.decode.values(), *self.prefill.values(), self.reset_lane, self.copy_page)
+        sized = (*self.decode.values(), *self.prefill.values(), self.bind_lane)
         reports = (cast(jax.stages.Compiled, program).memory_analysis() for program in sized)
         return max(0 if report is None else report.temp_size_in_bytes for report in reports)
 
@@ -81,7 +82,7 @@ def compile_programs(
 ) -> CompiledPrograms:
     """Compile the whole ladder for these arrays (only their shapes, types and places matter)."""
     options = GPU_OPTIONS if jax.default_backend() == "gpu" else {}
-    num_programs = 2 + len(ladder.decode_batches) + len(ladder.prefill_buckets)
+    num_programs = 1 + has_checkpoints(state) + len(ladder.decode_batches) + len(ladder.prefill_buckets)
     done: dict[tuple[str, int], Program] = {}
     with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
         futures: dict[tuple[str, int], Future[Program]] = {
@@ -95,9 +96,14 @@ def compile_programs(
     return CompiledPrograms(
         decode={size: program for (name, size), program in done.items() if name == "decode"},
         prefill={size: program for (name, size), program in done.items() if name == "prefill"},
-        reset_lane=done["reset_lane", 0],
-        copy_page=done["copy_page", 0],
+        bind_lane=done["bind_lane", 0],
+        copy_image=done.get(("copy_image", 0)),
     )
+
+
+def has_checkpoints(state: EngineState) -> bool:
+    """Whether there are more state images than lanes."""
+    return int(state.model.hidden.shape[0]) > int(state.counts.shape[0])
 
 
 def lower_programs(
@@ -117,7 +123,7 @@ def lower_programs(
         decode_inputs = DecodeInputs(*np.zeros((3, batch), np.int32))
         yield ("decode", batch), programs.decode_round.lower(spec, weights, state, table, decode_inputs)
     zero = np.int32(0)
-    if "reset_lane" in names:
-        yield ("reset_lane", 0), programs.reset_lane.lower(state, zero)
-    if "copy_page" in names:
-        yield ("copy_page", 0), programs.copy_page.lower(state, zero, zero)
+    if "bind_lane" in names:
+        yield ("bind_lane", 0), programs.bind_lane.lower(state, BindInputs.made(0, 0))
+    if "copy_image" in names and has_checkpoints(state):
+        yield ("copy_image", 0), programs.copy_image.lower(state, zero, zero)

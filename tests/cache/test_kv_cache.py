@@ -40,7 +40,7 @@ def begin(cache: KVCache, task: int, tokens: Sequence[int], output: int = 1, lan
 
 @pytest.fixture(params=["paged", "contiguous"])
 def cache(request: pytest.FixtureRequest) -> KVCache:
-    return PageCache(fake_storage(16)) if request.param == "paged" else ContiguousCache(fake_storage(16), 2)
+    return PageCache(fake_storage(16)) if request.param == "paged" else ContiguousCache(fake_storage(16, 2))
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,14 @@ def test_an_aborted_transaction_returns_everything(cache: KVCache) -> None:
 
 
 def test_contiguous_regions() -> None:
-    cache = ContiguousCache(fake_storage(16), 2)
+    cache = ContiguousCache(fake_storage(16, 2))
     begin(cache, 1, range(100), lane=1)
     begin(cache, 2, range(100), lane=0)
     view = cache.view(1)
     assert isinstance(view, ContiguousCacheView)
     assert (view.first_page, view.num_pages, view.pages) == (9, 2, (9, 10))
     assert cache.view(2).pages == (1, 2)
+    cache.free(2)
     with pytest.raises(AssertionError, match="lane 1 is taken"):
         cache.begin(3, 1, prompt_of([1]), 1, ROOT)
 

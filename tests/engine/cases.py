@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from ninfer_jax.artifact.loader import Identity, LoadedModel, SourceDescription
+from ninfer_jax.cache import SlotPool
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.executor import LaneBinding
 from ninfer_jax.engine.programs import ProgramSpec
@@ -41,7 +42,9 @@ GOLDEN = Path(__file__).parent / "golden" / "greedy.json"
 NUM_LANES = 3
 PAGES_PER_LANE = 5
 ENGINE = EngineConfig(
-    max_context=PAGES_PER_LANE * 64, kv_capacity=NUM_LANES * PAGES_PER_LANE * 64, max_concurrency=NUM_LANES
+    max_context=PAGES_PER_LANE * 64,
+    kv_capacity=NUM_LANES * PAGES_PER_LANE * 64,
+    max_concurrency=NUM_LANES,
 )
 LADDER = ShapeLadder((1, 2, 3), (16, 64))
 SPEC = ProgramSpec(llama, CONFIG, SamplingPipeline())
@@ -67,7 +70,10 @@ def programs() -> CompiledPrograms:
 def new_runner(tree=None) -> DeviceRunner:
     """A fresh state behind the shared programs."""
     tree = weights() if tree is None else tree
-    return DeviceRunner(SPEC, tree, new_state(), programs(), LADDER, PAGES_PER_LANE)
+    slots = SlotPool(NUM_LANES)
+    for _ in range(NUM_LANES):
+        slots.allocate()  # a lane's slot has its number
+    return DeviceRunner(SPEC, tree, new_state(), programs(), LADDER, PAGES_PER_LANE, slots)
 
 
 def lane_pages(lane: int) -> tuple[int, ...]:
@@ -77,6 +83,7 @@ def lane_pages(lane: int) -> tuple[int, ...]:
 
 def bind(runner: DeviceRunner, lane: int, prompt, sampling: SamplingParams = GREEDY, **kwargs) -> None:
     kwargs.setdefault("pages", lane_pages(lane))
+    kwargs.setdefault("slot", lane)
     runner.bind(lane, LaneBinding(sampling=sampling, prompt_length=len(prompt), **kwargs))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.engine import programs
-from ninfer_jax.engine.programs import DecodeInputs, PrefillInputs
+from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs
 from ninfer_jax.engine.sampling import SamplingPipeline
 from ninfer_jax.engine.state import LaneTable, allocate
 from ninfer_jax.types import SamplingParams
@@ -25,10 +25,10 @@ ENGINE = replace(cases.ENGINE, kv_capacity=(NUM_PAGES - 1) * PAGE_SIZE)
 def compiled(name: str):
     state = jax.eval_shape(lambda: allocate(cases.CONFIG, ENGINE, np.float32))
     table = LaneTable.of([None] * cases.NUM_LANES, cases.PAGES_PER_LANE)
-    if name == "reset_lane":
-        return programs.reset_lane.lower(state, np.int32(0)).compile()
-    if name == "copy_page":
-        return programs.copy_page.lower(state, np.int32(1), np.int32(2)).compile()
+    if name == "bind_lane":
+        return programs.bind_lane.lower(state, BindInputs.made(0, 0)).compile()
+    if name == "copy_image":
+        return programs.copy_image.lower(state, np.int32(0), np.int32(2)).compile()
     if name == "prefill_chunk":
         inputs = PrefillInputs.padded(64, 0, 0, [1], [[0]])
         lowered = programs.prefill_chunk.lower(cases.SPEC, cases.weights(), state, table, inputs)
@@ -38,7 +38,7 @@ def compiled(name: str):
     return lowered.compile()
 
 
-@pytest.mark.parametrize("name", ["prefill_chunk", "decode_round", "reset_lane", "copy_page"])
+@pytest.mark.parametrize("name", ["prefill_chunk", "decode_round", "bind_lane", "copy_image"])
 def test_the_donated_state_is_updated_in_place(name):
     program = compiled(name)
     state = allocate(cases.CONFIG, ENGINE, np.float32)

@@ -89,9 +89,9 @@ def test_a_copied_page_is_as_good_as_the_original(alone):
     prompt = PROMPTS[0]
     runner = cases.new_runner()
     cases.generate(runner, [prompt], 1)
-    for source, destination in zip(cases.lane_pages(0)[:2], cases.lane_pages(2)[:2], strict=True):
-        runner.copy_page(source, destination)
-    cases.bind(runner, 2, prompt, start=len(prompt) - 1)
+    shared, tail = cases.lane_pages(0)[:2]
+    pages = (shared, *cases.lane_pages(2)[1:])
+    cases.bind(runner, 2, prompt, pages=pages, start=len(prompt) - 1, tail_page=tail)
     tokens = runner.prefill(2, prompt[-1:], len(prompt) - 1, sample=True).wait()
     assert tokens.tolist() == alone[0][:1]
 
