@@ -19,6 +19,7 @@ from ninfer_jax.server.protocols.messages_objects import call_block, final_usage
 from ninfer_jax.server.protocols.messages_stream import PING, MessageEvents
 from ninfer_jax.server.protocols.messages_tools import MAX_NAME, parse_tool_choice, parse_tools
 from ninfer_jax.server.protocols.request import GenerationSettings, PreparedRequest, RequestContext
+from ninfer_jax.server.protocols.sign_of_life import SignOfLife
 from ninfer_jax.server.protocols.thinking import ThinkingFields
 from ninfer_jax.text.conversation import Conversation
 from ninfer_jax.types import Admitted, Finished, Output, PrefillProgress
@@ -70,6 +71,7 @@ class MessagesBuilder(ResponseBuilder):
         self._id = context.new_id("msg_")
         self._model = ""
         self._events = MessageEvents({}, self._new_call_id)
+        self._sign_of_life = SignOfLife()
 
     def prepare(self, body: Mapping[str, Any]) -> PreparedRequest:
         prompt = parse_prompt(body, self.context)
@@ -86,11 +88,17 @@ class MessagesBuilder(ResponseBuilder):
         return PreparedRequest(prompt.conversation, settings, stream, prompt.ignored)
 
     def format_stream_start(self, event: Admitted) -> Iterator[sse.Frame]:
+        self._sign_of_life.spoke(event.at)
         return self._events.start(event)
 
     def format_chunk(self, event: PrefillProgress | Output) -> Iterable[sse.Frame]:
-        """A ping for progress: clients that watch for events see that a long prompt is being read."""
-        return self._events.output(event) if isinstance(event, Output) else [PING]
+        """A ping for progress, and for output that has been held for long: a tool call's, mostly."""
+        frames = [PING] if isinstance(event, PrefillProgress) else list(self._events.output(event))
+        if not frames and self._sign_of_life.is_due(event.at):
+            frames = [PING]
+        if frames:
+            self._sign_of_life.spoke(event.at)
+        return frames
 
     def format_stream_end(self, event: Finished) -> Iterator[sse.Frame]:
         return self._events.end(event)

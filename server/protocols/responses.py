@@ -25,13 +25,11 @@ from ninfer_jax.server.protocols.responses_objects import (
 )
 from ninfer_jax.server.protocols.responses_output import Event, OutputItems
 from ninfer_jax.server.protocols.responses_tools import MAX_NAME, Toolbox, parse_tool_choice, parse_tools
+from ninfer_jax.server.protocols.sign_of_life import SignOfLife
 from ninfer_jax.server.response_store import ResponseStore, Step, StoredResponse
 from ninfer_jax.server.sse import Frame, to_json
 from ninfer_jax.text.conversation import Conversation, TextPart, Turn
 from ninfer_jax.types import Admitted, Delta, Finished, Output, PrefillProgress, TextDelta, ToolCallDelta
-
-SIGN_OF_LIFE_SECONDS = 15.0
-"""Some clients (Codex) count events, not bytes: after so long without one, ``in_progress`` is said again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class ResponsesBuilder(ResponseBuilder):
         self._items = OutputItems(context.new_id, {}, seals_reasoning=False)
         self._continuation: _Continuation | None = None
         self._sequence_number = 0
-        self._last_event_at = 0.0
+        self._sign_of_life = SignOfLife()
 
     def prepare(self, body: Mapping[str, Any]) -> PreparedRequest:
         context = self.context
@@ -104,17 +102,17 @@ class ResponsesBuilder(ResponseBuilder):
         return {"object": "response.input_tokens", "input_tokens": len(prompt.token_ids)}
 
     def format_stream_start(self, event: Admitted) -> Iterator[Frame]:
-        self._last_event_at = event.at
+        self._sign_of_life.spoke(event.at)
         yield from map(self._frame, self._begin())
 
     def format_chunk(self, event: PrefillProgress | Output) -> Iterator[Frame]:
         events: list[Event] = []
         if isinstance(event, Output):
             events = [told for delta in event.deltas for told in self._items.feed(delta)]
-        if not events and event.at - self._last_event_at >= SIGN_OF_LIFE_SECONDS:
+        if not events and self._sign_of_life.is_due(event.at):
             events = [self._in_progress()]
         if events:
-            self._last_event_at = event.at
+            self._sign_of_life.spoke(event.at)
         yield from map(self._frame, events)
 
     def format_stream_end(self, event: Finished) -> Iterator[Frame]:

@@ -7,10 +7,12 @@ import pytest
 
 from ninfer_jax.errors import EngineError
 from tests.server.fake_engine import idle_within
+from tests.server.responses import call_text
 from tests.server.scripted import engine_for, hybrid
 from tests.server.test_messages_basics import (
     COUNT,
     MESSAGES,
+    WEATHER,
     anthropic_error,
     body,
     events,
@@ -161,6 +163,18 @@ def test_messages_silence_is_filled_with_comments(start):
         lines = [line for line in answer.iter_lines() if line]
     assert lines.count(": keep-alive") >= 2
     assert lines[0] == "event: message_start"
+
+
+def test_messages_a_held_call_is_not_a_silence(start, monkeypatch):
+    monkeypatch.setattr("ninfer_jax.server.protocols.sign_of_life.SIGN_OF_LIFE_SECONDS", 0.02)
+    engine = engine_for(f"</think>\n\n{call_text(city='x' * 100)}", round_seconds=0.005)
+    server = start(engine, hybrid())
+    members = {"stream": True, "max_tokens": 400, "tools": [WEATHER]}
+    with server.http.stream("POST", MESSAGES, json=body(**members)) as answer:
+        names = [line for line in answer.iter_lines() if line.startswith("event: ")]
+    opened = names.index("event: content_block_start")
+    assert names[:opened].count("event: ping") > 2
+    assert names[opened:].count("event: content_block_start") == 1
 
 
 def test_messages_a_client_that_leaves_frees_its_place(start):

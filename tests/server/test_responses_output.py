@@ -25,6 +25,7 @@ from tests.server.responses import (
 from tests.server.scripted import engine_for, hybrid
 
 CALL = call_text(city="Paris", days=3, metric="True")
+SIGN_OF_LIFE = "ninfer_jax.server.protocols.sign_of_life.SIGN_OF_LIFE_SECONDS"
 
 
 def kinds(response):
@@ -246,11 +247,20 @@ def test_a_failure_after_a_heartbeat_is_a_whole_stream(start):
 
 
 def test_a_long_silence_is_broken_by_an_event(start, monkeypatch):
-    monkeypatch.setattr("ninfer_jax.server.protocols.responses.SIGN_OF_LIFE_SECONDS", 0.05)
+    monkeypatch.setattr(SIGN_OF_LIFE, 0.05)
     engine = engine_for("</think>\n\nYes.", prefill_chunk=8, prefill_seconds=0.03)
     events = stream(start(engine, hybrid()))
     assert [event["type"] for event in events].count("response.in_progress") > 1
     assert text_of(fold(events)) == "Yes."
+
+
+def test_a_held_call_is_not_a_silence(start, monkeypatch):
+    monkeypatch.setattr(SIGN_OF_LIFE, 0.02)
+    engine = engine_for(f"</think>\n\n{call_text(city='x' * 100)}", round_seconds=0.005)
+    events = stream(start(engine, hybrid()), tools=[WEATHER])
+    added = [event["type"] for event in events].index("response.output_item.added")
+    assert [event["type"] for event in events[:added]].count("response.in_progress") > 2
+    assert json.loads(fold(events)["output"][0]["arguments"]) == {"city": "x" * 100}
 
 
 def test_heartbeat_comments_run_while_prefilling(start):
