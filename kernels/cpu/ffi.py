@@ -68,6 +68,10 @@ def is_available() -> bool:
     return thread_pool_index() is not None
 
 
+def _nothing(*arrays: Any) -> None:
+    """What a kernel has to do before and after its tasks, unless it says otherwise."""
+
+
 def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -> str:
     """``handler`` and ``helper`` as text: Numba wants straight-line code with literal ranks."""
     views = []
@@ -90,17 +94,20 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -
         "    if not must_execute(frame):",
         "        return 0",
         *views,
+        f"    prepare({arrays})",
         f"    total = count({arrays})",
         "    job = open_job(places(), frame, total)",
         "    if job == 0:",
         "        for task in range(total):",
         f"            run(task, {arrays})",
+        f"        finish({arrays})",
         "        return 0",
         f"    call_helpers(places(), frame, job, total, {schedule})",
         "    claimed = claim(job)",
         "    while claimed >= 0:",
         *run_and_claim,
         "    close_job(job, total)",
+        f"    finish({arrays})",
         "    return 0",
         "",
         "def helper(job):",
@@ -158,24 +165,26 @@ def register(
     run: Callable[..., Any],
     operands: Sequence[Buffer],
     results: Sequence[Buffer],
+    prepare: Callable[..., Any] | None = None,
+    finish: Callable[..., Any] | None = None,
 ) -> None:
     """Make a kernel callable as ``jax.ffi.ffi_call(name, ...)`` on the CPU.
 
     ``count(*operands, *results) -> int`` says how many independent tasks a call has (under a million) and
     ``run(task, *operands, *results)`` does one; both are njit functions, arrays are C-contiguous views.
-    Tasks of a call run at the same time on different threads, each exactly once. Buffers must have the
+    Tasks of a call run at the same time on different threads, each exactly once, after
+    ``prepare(*operands, *results)`` and before ``finish(*operands, *results)``. Buffers must have the
     stated dtype and rank at each call; whoever builds the ``ffi_call`` checks that. Registering a name
     again does nothing. The machine code is kept under ``numba`` in :func:`cache_home`.
     """
     with _lock:
         if name not in _registered:
-            _registered[name] = _compile(name, count, run, operands, results)
+            _registered[name] = _compile(name, (prepare, count, run, finish), operands, results)
 
 
 def _compile(
     name: str,
-    count: Callable[..., Any],
-    run: Callable[..., Any],
+    functions: Sequence[Callable[..., Any] | None],
     operands: Sequence[Buffer],
     results: Sequence[Buffer],
 ) -> tuple[Any, Any]:
@@ -191,9 +200,13 @@ def _compile(
     source = _handler_source(buffers, schedule)
     symbol = f"{name}_places"
     places = tasks.allocate_places(symbol)
-    scope = {**vars(intrinsics), **vars(tasks), "carray": numba.carray, "count": count, "run": run}
+    scope = {**vars(intrinsics), **vars(tasks), "carray": numba.carray}
+    scope |= {
+        part: function or numba.njit(_nothing)
+        for part, function in zip(("prepare", "count", "run", "finish"), functions, strict=True)
+    }
     scope |= {"places": intrinsics.symbol_address(symbol)}
-    path = _source_file(name, source, run.py_func)  # type: ignore[attr-defined]
+    path = _source_file(name, source, scope["run"].py_func)
     exec(compile(source, str(path), "exec"), scope)
     helper, handler = _machine_code(path, scope)
     places[tasks.HELPER] = helper.address

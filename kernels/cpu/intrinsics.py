@@ -97,15 +97,19 @@ def prefetch(typing: Any, address: Any) -> Any:
     """Ask for the cache line at ``address``, which need not exist."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        name = "llvm.prefetch.p0"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
-        builder.call(function, [builder.inttoptr(args[0], byte), read, keep, data])
+        emit_prefetch(builder, args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), emit
+
+
+def emit_prefetch(builder: Any, address: Any) -> None:
+    byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+    name = "llvm.prefetch.p0"
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+    builder.call(function, [builder.inttoptr(address, byte), read, keep, data])
 
 
 @intrinsic
@@ -129,20 +133,37 @@ def bits_to_float(typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), emit
 
 
+EXP_LOWEST = np.float32(-87.0)
+EXP_LOG2E = np.float32(1.44269504088896341)
+EXP_LN2 = (np.float32(0.693359375), np.float32(-2.12194440e-4))
+"""ln 2 in two parts, the first of few bits: a small whole number times it is exact."""
+EXP_POLYNOMIAL = tuple(
+    np.float32(c)
+    for c in (
+        1.9875691500e-4,
+        1.3981999507e-3,
+        8.3334519073e-3,
+        4.1665795894e-2,
+        1.6666665459e-1,
+        5.0000001201e-1,
+    )
+)
+
+
 @numba.njit(inline="always")
 def exp(x: Any) -> Any:
     """``e ** x`` for float32 x <= 0, within 2 units in the last place; loops over it vectorise.
 
-    Cephes' expf: x = n ln 2 + r with ln 2 in two parts, a polynomial in r, 2 ** n by its bits.
+    Cephes' expf: x = n ln 2 + r, a polynomial in r, 2 ** n by its bits.
     """
-    x = max(x, np.float32(-87.0))
-    n = np.rint(x * np.float32(1.44269504088896341))
-    r = x - n * np.float32(0.693359375) - n * np.float32(-2.12194440e-4)
-    p = np.float32(1.9875691500e-4)
-    p = p * r + np.float32(1.3981999507e-3)
-    p = p * r + np.float32(8.3334519073e-3)
-    p = p * r + np.float32(4.1665795894e-2)
-    p = p * r + np.float32(1.6666665459e-1)
-    p = p * r + np.float32(5.0000001201e-1)
+    x = max(x, EXP_LOWEST)
+    n = np.rint(x * EXP_LOG2E)
+    r = x - n * EXP_LN2[0] - n * EXP_LN2[1]
+    p = EXP_POLYNOMIAL[0]
+    p = p * r + EXP_POLYNOMIAL[1]
+    p = p * r + EXP_POLYNOMIAL[2]
+    p = p * r + EXP_POLYNOMIAL[3]
+    p = p * r + EXP_POLYNOMIAL[4]
+    p = p * r + EXP_POLYNOMIAL[5]
     p = p * r * r + r + np.float32(1.0)
     return p * bits_to_float((np.int32(n) + np.int32(127)) << np.int32(23))

@@ -1,9 +1,10 @@
 """``linear`` on the CPU: one kernel for every number of rows and every weight format.
 
-Each output is one dot product in float32, summed in the same order whatever stands beside it, so a row's
-result does not depend on the batch, the prefill chunk or the bucket it was padded to, bit for bit. A
-block of 4 rows by 2 outputs stays in registers: 6 loads feed 8 multiply-adds, and the weight becomes
-float32 on its way into them, so int8 weights cost their own bytes and nothing is rounded but they.
+Each output is one dot product in float32, summed in the same order whatever stands beside it
+(``kernels/cpu/tiles.py``), so a row's result does not depend on the batch, the prefill chunk or the
+bucket it was padded to, bit for bit. A block of 4 rows by 4 outputs stays in registers: 8 loads feed 16
+multiply-adds, and the weight becomes float32 on its way into them, so int8 weights cost their own bytes
+and nothing is rounded but they.
 """
 
 import functools
@@ -19,7 +20,10 @@ from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 TILE = 32
 """Outputs of one task: their weights stay in cache while every row passes."""
 
-AHEAD = 16384
+BLOCK = 4
+"""Rows, and outputs, of one tile of sums."""
+
+AHEAD = 4096
 """Bytes between what is multiplied and what is fetched: hardware prefetchers stop at a page's end."""
 
 ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
@@ -32,42 +36,66 @@ def _kernel(element: str) -> tuple[Any, Any]:
     import numba
 
     from ninfer_jax.kernels.cpu.intrinsics import bfloat16_to_float, prefetch
+    from ninfer_jax.kernels.cpu.tiles import dot_tile
+    from ninfer_jax.kernels.cpu.vectors import LANES
 
     zero = np.float32(0)
     widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
+    tile1, tile2, tile3, tile4 = (dot_tile(rows, BLOCK, element) for rows in (1, 2, 3, 4))
+    single = dot_tile(1, 1, element)
+
+    @numba.njit
+    def add_tail(x: Any, weight: Any, scale: Any, out: Any, low: int, high: int) -> None:
+        """The inputs past the last whole vector, for outputs ``low`` to ``high``."""
+        for row in range(x.shape[0]):
+            for output in range(low, high):
+                total = zero
+                for i in range(x.shape[1] // LANES * LANES, x.shape[1]):
+                    total += x[row, i] * widen(weight[output, i])
+                out[row, output] += total * scale[output]
 
     @numba.njit
     def count(x: Any, weight: Any, scale: Any, out: Any) -> int:
         return (weight.shape[0] + TILE - 1) // TILE
 
-    @numba.njit(fastmath={"reassoc", "contract", "nsz"})
+    @numba.njit
+    def place(task: int, outputs: int) -> tuple[int, int]:
+        """The outputs of a task. Two tasks that follow each other, mostly claimed by two threads, lie in
+        different halves of the weight: so each thread reads on where it stopped."""
+        tasks = (outputs + TILE - 1) // TILE
+        first = (task // 2 + (tasks + 1) // 2 * (task % 2)) * TILE
+        return first, min(first + TILE, outputs)
+
+    @numba.njit
     def run(task: int, x: Any, weight: Any, scale: Any, out: Any) -> None:
         rows, inputs = x.shape
-        low, high = task * TILE, min((task + 1) * TILE, weight.shape[0])
-        for r0 in range(0, rows, 4):
-            r1, r2, r3 = min(r0 + 1, rows - 1), min(r0 + 2, rows - 1), min(r0 + 3, rows - 1)
-            for o0 in range(low, high, 2):
-                o1 = min(o0 + 1, high - 1)
-                if r0 == 0:
-                    ahead = weight[o0].ctypes.data + AHEAD
-                    for line in range(0, 2 * inputs * weight.itemsize, 64):
-                        prefetch(ahead + line)
-                a00 = a01 = a02 = a03 = a10 = a11 = a12 = a13 = zero
-                for i in range(inputs):
-                    w0, w1 = widen(weight[o0, i]), widen(weight[o1, i])
-                    x0, x1, x2, x3 = x[r0, i], x[r1, i], x[r2, i], x[r3, i]
-                    a00 += x0 * w0
-                    a01 += x1 * w0
-                    a02 += x2 * w0
-                    a03 += x3 * w0
-                    a10 += x0 * w1
-                    a11 += x1 * w1
-                    a12 += x2 * w1
-                    a13 += x3 * w1
-                out[r0, o0], out[r0, o1] = a00 * scale[o0], a10 * scale[o1]
-                out[r1, o0], out[r1, o1] = a01 * scale[o0], a11 * scale[o1]
-                out[r2, o0], out[r2, o1] = a02 * scale[o0], a12 * scale[o1]
-                out[r3, o0], out[r3, o1] = a03 * scale[o0], a13 * scale[o1]
+        low, high = place(task, weight.shape[0])
+        blocks_end = low + (high - low) // BLOCK * BLOCK
+        whole = inputs // LANES * LANES
+        x_row, w_row, y_row = x.strides[0], weight.strides[0], out.strides[0]
+        xs, ws, scales, ys = x.ctypes.data, weight.ctypes.data, scale.ctypes.data, out.ctypes.data
+        for row in range(0, rows, BLOCK):
+            num_rows = min(rows - row, BLOCK)
+            a = xs + row * x_row
+            for output in range(low, blocks_end, BLOCK):
+                w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
+                if row == 0:
+                    for line in range(0, BLOCK * w_row, 64):
+                        prefetch(w + AHEAD + line)
+                if num_rows == 4:
+                    tile4(a, x_row, w, w_row, whole, s, y, y_row)
+                elif num_rows == 1:
+                    tile1(a, x_row, w, w_row, whole, s, y, y_row)
+                elif num_rows == 2:
+                    tile2(a, x_row, w, w_row, whole, s, y, y_row)
+                else:
+                    tile3(a, x_row, w, w_row, whole, s, y, y_row)
+            for output in range(blocks_end, high):
+                w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
+                for r in range(num_rows):
+                    single(a + r * x_row, x_row, w, w_row, whole, s, y + r * y_row, y_row)
+        if whole < inputs:
+            add_tail(x, weight, scale, out, low, high)
 
     return count, run
 

@@ -1,10 +1,14 @@
-"""Paged attention on the CPU: one kernel for decode rows and prefill chunks.
+"""Paged attention on the CPU: one kernel for decode rows and prefill chunks, float32 pools.
 
-A task is one row, one KV head and a block of columns. It writes its own columns' keys and values into
-the pool in place and attends page by page with an online softmax (Milakov and Gimelshein 2018), reading
-earlier tokens from the pool and this step's from the operands, so no task waits for another. Pages are
-cut at absolute ordinals and every sum has one order: a column's output does not depend on the chunk, the
-batch or the bucket it came in, bit for bit. Work follows the context alone, never the pool or the table.
+A page lies head by head, so that what one head reads is one piece: its keys transposed ``[K, D, 64]``,
+its values ``[K, 64, D]``. The pool's shape says ``[64, K, D]`` as everywhere; ``by_head`` translates.
+
+Scores and weighted values are products of small matrices (``kernels/cpu/tiles.py``). Pages are visited
+with an online softmax (Milakov and Gimelshein 2018) inside segments of 256 tokens, and the segments are
+merged in order: a decode row spreads its segments over threads, a block of prefill columns passes them
+one after another, and both do the same arithmetic. Pages and segments are cut at absolute ordinals, so
+an output does not depend on the chunk, the batch or the bucket it came in, bit for bit. Work follows the
+context alone, never the pool or the table.
 """
 
 import functools
@@ -13,171 +17,222 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
-from ninfer_jax.config import NULL_PAGE, PAGE_SIZE
+from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.kernels.cpu import Buffer, is_available, register
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 COLUMNS = 16
-"""Columns of one task: enough to repay reading a page, few enough to share among threads."""
+"""Columns of one prefill task: enough to repay reading a page, few enough to share among threads."""
+
+SEGMENT_PAGES = 4
+SEGMENT = SEGMENT_PAGES * PAGE_SIZE
 
 NAME = "ninfer_paged_attention"
 
 
+def by_head(pool: KVPool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What this kernel's pool holds, as keys and values ``[P, 64, K, D]`` in order."""
+    pages, size, heads, head_dim = pool.k.shape
+    keys = np.asarray(pool.k).reshape(pages, heads, head_dim, size).transpose(0, 3, 1, 2)
+    values = np.asarray(pool.v).reshape(pages, heads, size, head_dim).transpose(0, 2, 1, 3)
+    return keys, values
+
+
+def from_ordered(keys: NDArray[np.float32], values: NDArray[np.float32]) -> KVPool:
+    """The pool of this kernel that holds keys and values ``[P, 64, K, D]``: ``by_head``'s inverse."""
+    shape = keys.shape
+    k = np.ascontiguousarray(keys.transpose(0, 2, 3, 1)).reshape(shape)
+    v = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(shape)
+    return KVPool(jnp.asarray(k), jnp.asarray(v))
+
+
 @functools.cache
-def _kernel() -> tuple[Any, Any]:
-    """(count, run) for float32 pools."""
+def _softmax() -> tuple[Any, Any]:
+    """(attend_page, merge): one page for a block of queries, and two softmax states made one.
+
+    A state of m queries is a matrix ``[m, D + 2]``: the weighted values, not yet divided by the sum of
+    exponents, then that sum, then the maximum score.
+    """
     import numba
 
+    from ninfer_jax.kernels.cpu import tiles
     from ninfer_jax.kernels.cpu.intrinsics import exp
+    from ninfer_jax.kernels.cpu.vectors import LANES
+
+    zero = np.float32(0)
+    add_matmul, softmax_row = tiles.add_matmul, tiles.softmax_row(PAGE_SIZE // LANES)
+
+    @numba.njit
+    def attend_page(
+        queries: Any, keys: int, values: int, next_keys: int, first: int, group: int, num_keys: int,
+        scores: Any, state: Any,
+    ) -> None:  # fmt: skip
+        """Add a page to ``state``. Query m sees the page's first ``first + m // group`` tokens; pages lie
+        at the addresses ``keys`` and ``values``, each read from memory while the one before it is used."""
+        rows, head_dim = queries.shape
+        scores[:] = zero
+        add_matmul(
+            queries.ctypes.data, queries.strides[0], rows, keys, 4 * PAGE_SIZE, head_dim,
+            scores.ctypes.data, scores.strides[0], PAGE_SIZE, values,
+        )  # fmt: skip
+        for m in range(rows):
+            visible = min(first + m // group, num_keys)
+            if visible <= 0:
+                scores[m] = zero
+                continue
+            before = state[m, head_dim + 1]
+            place = scores.ctypes.data + m * scores.strides[0]
+            maximum, total = softmax_row(place, visible, before)
+            if maximum > before:
+                correction = exp(before - maximum)
+                for d in range(head_dim + 1):
+                    state[m, d] *= correction
+                state[m, head_dim + 1] = maximum
+            state[m, head_dim] += total
+        add_matmul(
+            scores.ctypes.data, scores.strides[0], rows, values, 4 * head_dim, num_keys,
+            state.ctypes.data, state.strides[0], head_dim, next_keys,
+        )  # fmt: skip
+
+    @numba.njit
+    def merge(state: Any, other: Any) -> None:
+        """Add the later state ``other`` to ``state``."""
+        last = state.shape[1] - 1
+        for m in range(state.shape[0]):
+            maximum = max(state[m, last], other[m, last])
+            ours, theirs = exp(state[m, last] - maximum), exp(other[m, last] - maximum)
+            for d in range(last):
+                state[m, d] = state[m, d] * ours + other[m, d] * theirs
+            state[m, last] = maximum
+
+    return attend_page, merge
+
+
+@functools.cache
+def _kernel() -> tuple[Any, Any, Any, Any]:
+    """(prepare, count, run, finish)."""
+    import numba
 
     zero, lowest = np.float32(0), np.float32(-1e30)
-    fast = numba.njit(fastmath={"reassoc", "contract", "nsz"})
-
-    @fast
-    def score(queries: Any, keys: Any, num_keys: int, scores: Any) -> None:
-        """``scores[m, s] = queries[m] . keys[s]`` for s < num_keys, rows in fours, keys in pairs."""
-        rows, head_dim = queries.shape
-        for r0 in range(0, rows, 4):
-            r1, r2, r3 = min(r0 + 1, rows - 1), min(r0 + 2, rows - 1), min(r0 + 3, rows - 1)
-            for s in range(0, num_keys, 2):
-                a00 = a01 = a02 = a03 = a10 = a11 = a12 = a13 = zero
-                for d in range(head_dim):
-                    k0, k1 = keys[s, d], keys[s + 1, d]
-                    q0, q1, q2, q3 = queries[r0, d], queries[r1, d], queries[r2, d], queries[r3, d]
-                    a00 += q0 * k0
-                    a01 += q1 * k0
-                    a02 += q2 * k0
-                    a03 += q3 * k0
-                    a10 += q0 * k1
-                    a11 += q1 * k1
-                    a12 += q2 * k1
-                    a13 += q3 * k1
-                scores[r0, s], scores[r0, s + 1] = a00, a10
-                scores[r1, s], scores[r1, s + 1] = a01, a11
-                scores[r2, s], scores[r2, s + 1] = a02, a12
-                scores[r3, s], scores[r3, s + 1] = a03, a13
-
-    @fast
-    def absorb(weights: Any, values: Any, num_keys: int, total: Any) -> None:
-        """``total += sum_s weights[s] * values[s]``, four keys at a time."""
-        head_dim = total.shape[0]
-        for s in range(0, num_keys, 4):
-            w0, w1, w2, w3 = weights[s], weights[s + 1], weights[s + 2], weights[s + 3]
-            for d in range(head_dim):
-                total[d] += (w0 * values[s, d] + w1 * values[s + 1, d]) + (
-                    w2 * values[s + 2, d] + w3 * values[s + 3, d]
-                )
-
-    @numba.njit(fastmath={"reassoc", "nnan", "nsz"})
-    def largest(scores: Any, visible: int) -> Any:
-        best = lowest
-        for s in range(visible):
-            best = max(best, scores[s])
-        return best
-
-    @fast
-    def exponents(scores: Any, visible: int, maximum: Any) -> Any:
-        """Scores become ``exp(score - maximum)``, 0 past ``visible``; returns their sum. Always over a
-        whole page: the order of a vectorised sum depends on its length."""
-        total = zero
-        for s in range(PAGE_SIZE):
-            scores[s] = exp(scores[s] - maximum) if s < visible else zero
-        for s in range(PAGE_SIZE):
-            total += scores[s]
-        return total
+    attend_page, merge = _softmax()
 
     @numba.njit
-    def read_page(
-        page: int, first: int, end: int, start: int, head: int, new: Any, pool: Any, out: Any
-    ) -> None:
-        """One head's tokens of one page, ordinals ``first`` to ``end``; the rest becomes zero."""
-        head_dim = out.shape[1]
-        for offset in range(PAGE_SIZE):
-            ordinal = first + offset
-            if ordinal >= end:
-                for d in range(head_dim):
-                    out[offset, d] = zero
-            elif ordinal >= start:
-                for d in range(head_dim):
-                    out[offset, d] = new[ordinal - start, head, d]
-            else:
-                for d in range(head_dim):
-                    out[offset, d] = pool[page, offset, head, d]
+    def clear(state: Any) -> None:
+        last = state.shape[1] - 1
+        state[:, :last] = zero
+        state[:, last] = lowest
 
     @numba.njit
-    def write_columns(
-        low: int, high: int, start: int, length: int, table: Any, head: int, new: Any, pool: Any
-    ) -> None:
-        """Columns ``low`` to ``high`` of one head into their pages; padding goes to the null page."""
-        for column in range(low, high):
-            ordinal = start + column
-            page = table[ordinal // PAGE_SIZE] if column < length else NULL_PAGE
-            for d in range(new.shape[2]):
-                pool[page, ordinal % PAGE_SIZE, head, d] = new[column, head, d]
+    def num_segments(starts: Any, lengths: Any) -> int:
+        """Of the longest row."""
+        return (np.max(starts + lengths) + SEGMENT - 1) // SEGMENT
+
+    @numba.njit
+    def prepare(
+        q: Any, k: Any, v: Any, k_in: Any, v_in: Any, tables: Any, starts: Any, lengths: Any,
+        out: Any, k_pool: Any, v_pool: Any, states: Any,
+    ) -> None:  # fmt: skip
+        """Write the real columns into their pages, before anybody reads them."""
+        pages, _, heads, head_dim = k_pool.shape
+        keys = k_pool.reshape(pages, heads, head_dim, PAGE_SIZE)
+        values = v_pool.reshape(pages, heads, PAGE_SIZE, head_dim)
+        for row in range(q.shape[0]):
+            for column in range(lengths[row]):
+                ordinal = starts[row] + column
+                page, place = tables[row, ordinal // PAGE_SIZE], ordinal % PAGE_SIZE
+                for head in range(heads):
+                    for d in range(head_dim):
+                        keys[page, head, d, place] = k[row, column, head, d]
+                        values[page, head, place, d] = v[row, column, head, d]
 
     @numba.njit
     def count(
         q: Any, k: Any, v: Any, k_in: Any, v_in: Any, tables: Any, starts: Any, lengths: Any,
-        out: Any, k_pool: Any, v_pool: Any,
+        out: Any, k_pool: Any, v_pool: Any, states: Any,
     ) -> int:  # fmt: skip
-        return q.shape[0] * k.shape[2] * ((q.shape[1] + COLUMNS - 1) // COLUMNS)
+        parts = (q.shape[1] + COLUMNS - 1) // COLUMNS if q.shape[1] > 1 else num_segments(starts, lengths)
+        return q.shape[0] * k.shape[2] * parts
 
     @numba.njit
     def run(
         task: int, q: Any, k: Any, v: Any, k_in: Any, v_in: Any, tables: Any, starts: Any, lengths: Any,
-        out: Any, k_pool: Any, v_pool: Any,
+        out: Any, k_pool: Any, v_pool: Any, states: Any,
     ) -> None:  # fmt: skip
-        num_kv_heads, head_dim = k.shape[2], k.shape[3]
-        group = q.shape[2] // num_kv_heads
-        blocks = (q.shape[1] + COLUMNS - 1) // COLUMNS
-        # The latest columns have the most to read: they go first, so that no thread ends alone.
-        low = (blocks - 1 - task // (num_kv_heads * q.shape[0])) * COLUMNS
-        high = min(low + COLUMNS, q.shape[1])
-        row, head = task // num_kv_heads % q.shape[0], task % num_kv_heads
+        heads, head_dim = k.shape[2], k.shape[3]
+        group = q.shape[2] // heads
+        head, row, part = task % heads, task // heads % q.shape[0], task // heads // q.shape[0]
         start, length, table = starts[row], lengths[row], tables[row]
-        write_columns(low, high, start, length, table, head, k[row], k_pool)
-        write_columns(low, high, start, length, table, head, v[row], v_pool)
-        for column in range(max(low, length), high):
-            out[row, column, head * group : (head + 1) * group] = zero
-        high = min(high, length)
-        if high <= low:
+        is_decode = q.shape[1] == 1
+        # The latest columns have the most to read: they go first, so that no thread ends alone.
+        low = 0 if is_decode else ((q.shape[1] - 1) // COLUMNS - part) * COLUMNS
+        high = min(low + COLUMNS, length)
+        end = start + high
+        segment, last_segment = 0, (end + SEGMENT - 1) // SEGMENT
+        if is_decode:
+            segment, last_segment = part, min(part + 1, last_segment)
+        if high <= low or segment >= last_segment:
             return
         rows = (high - low) * group
         queries = np.empty((rows, head_dim), np.float32)
-        totals = np.zeros((rows, head_dim), np.float32)
-        maxima = np.full(rows, lowest, np.float32)
-        sums = np.zeros(rows, np.float32)
-        scores = np.empty((rows, PAGE_SIZE), np.float32)
-        keys = np.empty((PAGE_SIZE, head_dim), np.float32)
-        values = np.empty((PAGE_SIZE, head_dim), np.float32)
         for m in range(rows):
             for d in range(head_dim):
                 queries[m, d] = q[row, low + m // group, head * group + m % group, d]
-        end = start + high
-        for index in range((end + PAGE_SIZE - 1) // PAGE_SIZE):
-            first = index * PAGE_SIZE
-            read_page(table[index], first, end, start, head, k[row], k_pool, keys)
-            read_page(table[index], first, end, start, head, v[row], v_pool, values)
-            num_keys = (min(end - first, PAGE_SIZE) + 3) // 4 * 4
-            score(queries, keys, num_keys, scores)
+        scores = np.empty((rows, PAGE_SIZE), np.float32)
+        total, state = np.empty((2, rows, head_dim + 2), np.float32)
+        clear(total)
+        piece = 4 * PAGE_SIZE * head_dim
+        keys, values = k_pool.ctypes.data, v_pool.ctypes.data
+        for number in range(segment, last_segment):
+            clear(state)
+            for index in range(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES):
+                first = index * PAGE_SIZE
+                if first >= end:
+                    break
+                place = (np.int64(table[index]) * heads + head) * piece
+                later = (np.int64(table[min(index + 1, len(table) - 1)]) * heads + head) * piece
+                attend_page(
+                    queries, keys + place, values + place, keys + later,
+                    start + low + 1 - first, group, min(end - first, PAGE_SIZE), scores, state,
+                )  # fmt: skip
+            if is_decode:
+                states[row, head, number] = state
+            else:
+                merge(total, state)
+        if not is_decode:
             for m in range(rows):
-                visible = min(start + low + m // group + 1 - first, num_keys)
-                if visible <= 0:
-                    continue
-                maximum = max(maxima[m], largest(scores[m], visible))
-                correction = exp(maxima[m] - maximum)
-                maxima[m] = maximum
-                sums[m] = sums[m] * correction + exponents(scores[m], visible, maximum)
+                inverse = np.float32(1) / total[m, head_dim]
                 for d in range(head_dim):
-                    totals[m, d] *= correction
-                absorb(scores[m], values, num_keys, totals[m])
-        for m in range(rows):
-            inverse = np.float32(1) / sums[m]
-            for d in range(head_dim):
-                out[row, low + m // group, head * group + m % group, d] = totals[m, d] * inverse
+                    out[row, low + m // group, head * group + m % group, d] = total[m, d] * inverse
 
-    return count, run
+    @numba.njit
+    def finish(
+        q: Any, k: Any, v: Any, k_in: Any, v_in: Any, tables: Any, starts: Any, lengths: Any,
+        out: Any, k_pool: Any, v_pool: Any, states: Any,
+    ) -> None:  # fmt: skip
+        """Padding columns become zero; the segments of decode rows are merged."""
+        heads, head_dim = k.shape[2], k.shape[3]
+        group = q.shape[2] // heads
+        for row in range(q.shape[0]):
+            for column in range(lengths[row], q.shape[1]):
+                out[row, column] = zero
+        if q.shape[1] > 1:
+            return
+        total = np.empty((group, head_dim + 2), np.float32)
+        for row in range(q.shape[0]):
+            if lengths[row] == 0:
+                continue
+            for head in range(heads):
+                clear(total)
+                for segment in range((starts[row] + SEGMENT) // SEGMENT):
+                    merge(total, states[row, head, segment])
+                for m in range(group):
+                    inverse = np.float32(1) / total[m, head_dim]
+                    for d in range(head_dim):
+                        out[row, 0, head * group + m, d] = total[m, d] * inverse
+
+    return prepare, count, run, finish
 
 
 def supports(pool: KVPool) -> bool:
@@ -196,13 +251,27 @@ def paged_attention(
     scale: float,
 ) -> tuple[jax.Array, KVPool]:
     """See ``api.paged_attention``. Outputs of padding columns are zero."""
-    count, run = _kernel()
+    prepare, count, run, finish = _kernel()
     float4, table, vector = Buffer(np.float32, 4), Buffer(np.int32, 2), Buffer(np.int32, 1)
-    operands = (*(float4,) * 5, table, vector, vector)
-    register(NAME, count=count, run=run, operands=operands, results=(float4,) * 3)
-    shapes = [jax.ShapeDtypeStruct(array.shape, jnp.float32) for array in (q, pool.k, pool.v)]  # type: ignore[no-untyped-call]
+    register(
+        NAME,
+        prepare=prepare,
+        count=count,
+        run=run,
+        finish=finish,
+        operands=(*(float4,) * 5, table, vector, vector),
+        results=(*(float4,) * 3, Buffer(np.float32, 5)),
+    )
+    rows, columns, num_heads, head_dim = q.shape
+    heads = k.shape[2]
+    segments = -(-block_tables.shape[1] // SEGMENT_PAGES) if columns == 1 else 0
+    states = (rows, heads, segments, num_heads // heads, head_dim + 2)
+    shapes = [
+        jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+        for shape in (q.shape, pool.k.shape, pool.v.shape, states)
+    ]
     call: Any = jax.ffi.ffi_call(NAME, shapes, input_output_aliases={3: 1, 4: 2})
     queries = q.astype(jnp.float32) * scale
     k, v = k.astype(jnp.float32), v.astype(jnp.float32)
-    out, keys, values = call(queries, k, v, pool.k, pool.v, block_tables, starts, lengths)
+    out, keys, values, _ = call(queries, k, v, pool.k, pool.v, block_tables, starts, lengths)
     return out.astype(q.dtype), KVPool(keys, values)

@@ -23,12 +23,19 @@ from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, A
 
 
 def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
-    args = {name: jnp.asarray(array) for name, array in spec.arguments().items()}
-    pool = KVPool(args.pop("pool_k"), args.pop("pool_v"))
+    """Outputs and the ordered pool. The Numba kernel's pool has an order of its own."""
+    is_by_head = function is numba_cpu.paged_attention or function is api.paged_attention
+    arguments = spec.arguments()
+    pool = KVPool(arguments.pop("pool_k"), arguments.pop("pool_v"))
+    if is_by_head:
+        pool = numba_cpu.from_ordered(*pool)
+    args = {name: jnp.asarray(array) for name, array in arguments.items()}
     scale = spec.head_dim**-0.5
     out, pool = jax.jit(partial(function, scale=scale))(
         args["q"], args["k"], args["v"], pool, args["block_tables"], args["starts"], args["lengths"]
     )
+    if is_by_head:
+        return np.asarray(out), KVPool(*numba_cpu.by_head(pool))
     return np.asarray(out), KVPool(np.asarray(pool.k), np.asarray(pool.v))
 
 

@@ -1,0 +1,213 @@
+"""Matrix micro-kernels as LLVM vector code: tiles of sums that stay in registers.
+
+A compiler that vectorises a loop chooses the order of its sums, and chooses anew wherever the loop is
+inlined. Here the order is written down, so that tiles of every shape give the same bits: ``dot_tile``
+sums lane by lane along its vectors and adds the lanes by halves; ``outer_tile`` adds one product after
+another to each output. Addresses and distances are bytes. Imported only where Numba is.
+"""
+
+import functools
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ninfer_jax.kernels.cpu.intrinsics import as_pointer, emit_prefetch
+from ninfer_jax.kernels.cpu.vectors import (
+    ELEMENT_BYTES,
+    FLOAT,
+    INDEX,
+    LANES,
+    VECTOR,
+    ZERO,
+    add,
+    add_product,
+    broadcast,
+    fold,
+    larger,
+    load,
+    load_widened,
+    offset,
+    store,
+    variables,
+    vector_exp,
+    word,
+)
+
+
+@functools.cache
+def dot_tile(rows: int, outputs: int, element: str) -> Any:
+    """A compiled ``(x, x_row, w, w_row, size, scale, out, out_row)``: ``out[r, o] = (x[r] . w[o]) scale[o]``.
+
+    ``w`` is of ``element``, the others float32. ``size`` is a multiple of LANES.
+    """
+
+    @intrinsic
+    def tile(
+        typing: Any, x: Any, x_row: Any, w: Any, w_row: Any, size: Any, scale: Any, out: Any, out_row: Any
+    ) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, x_row, w, w_row, size, scale, out, out_row = args
+            xs = [offset(builder, x, r, x_row) for r in range(rows)]
+            ws = [offset(builder, w, o, w_row) for o in range(outputs)]
+            totals = variables(builder, [ZERO] * (rows * outputs))
+            with cgutils.for_range_slice(builder, word(0), size, word(LANES)) as (index, _):
+                xi = [load(builder, offset(builder, a, index, word(4)), VECTOR) for a in xs]
+                for o, address in enumerate(ws):
+                    place = offset(builder, address, index, word(ELEMENT_BYTES[element]))
+                    wi = load_widened(builder, place, element)
+                    for r in range(rows):
+                        add_product(builder, totals[r * outputs + o], xi[r], wi)
+            for o in range(outputs):
+                factor = load(builder, builder.add(scale, word(4 * o)), FLOAT)
+                for r in range(rows):
+                    total = fold(builder, builder.load(totals[r * outputs + o]), add)
+                    place = builder.add(offset(builder, out, r, out_row), word(4 * o))
+                    store(builder, builder.fmul(total, factor), place)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 8), emit
+
+    return tile
+
+
+@functools.cache
+def outer_tile(rows: int, vectors: int) -> Any:
+    """A compiled ``(a, a_row, b, b_row, size, out, out_row, soon)``: ``out[r] += sum_k a[r, k] * b[k]``.
+
+    Everything float32: ``a [rows, size]``, ``b [size, vectors * LANES]``, ``out [rows, vectors * LANES]``.
+    What lies at ``soon`` like ``b`` is fetched meanwhile.
+    """
+
+    @intrinsic
+    def tile(
+        typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, size: Any, out: Any, out_row: Any, soon: Any
+    ) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            a, a_row, b, b_row, size, out, out_row, soon = args
+            sources = [offset(builder, a, r, a_row) for r in range(rows)]
+            places = [
+                builder.add(offset(builder, out, r, out_row), word(4 * LANES * v))
+                for r in range(rows)
+                for v in range(vectors)
+            ]
+            totals = variables(builder, [load(builder, place, VECTOR) for place in places])
+            with cgutils.for_range_slice(builder, word(0), size, word(1)) as (index, _):
+                line, later = offset(builder, b, index, b_row), offset(builder, soon, index, b_row)
+                for v in range(vectors):
+                    emit_prefetch(builder, builder.add(later, word(4 * LANES * v)))
+                bk = [load(builder, builder.add(line, word(4 * LANES * v)), VECTOR) for v in range(vectors)]
+                for r, source in enumerate(sources):
+                    ark = broadcast(builder, load(builder, offset(builder, source, index, word(4)), FLOAT))
+                    for v in range(vectors):
+                        add_product(builder, totals[r * vectors + v], ark, bk[v])
+            for total, place in zip(totals, places, strict=True):
+                store(builder, builder.load(total), place)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 8), emit
+
+    return tile
+
+
+@functools.cache
+def softmax_row(vectors: int) -> Any:
+    """A compiled ``(scores, visible, before) -> (maximum, total)`` for ``vectors * LANES`` float32 scores.
+
+    ``maximum`` is that of ``before`` and the first ``visible`` scores; those become ``exp(score -
+    maximum)``, the others 0, and ``total`` is their sum.
+    """
+
+    @intrinsic
+    def tile(typing: Any, scores: Any, visible: Any, before: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            scores, visible, before = args
+            numbers = ir.VectorType(INDEX, LANES)
+            bound = broadcast(builder, builder.trunc(visible, INDEX))
+            lanes = [ir.Constant(numbers, [*range(v * LANES, (v + 1) * LANES)]) for v in range(vectors)]
+            masks = [builder.icmp_signed("<", lane, bound) for lane in lanes]
+            places = [builder.add(scores, word(4 * LANES * v)) for v in range(vectors)]
+            values = [load(builder, place, VECTOR) for place in places]
+            best = broadcast(builder, before)
+            for mask, value in zip(masks, values, strict=True):
+                best = larger(builder, builder.select(mask, value, best), best)
+            maximum = fold(builder, best, larger)
+            total = ZERO
+            for mask, value, place in zip(masks, values, places, strict=True):
+                shifted = builder.fsub(value, broadcast(builder, maximum))
+                exponent = builder.select(mask, vector_exp(builder, shifted), ZERO)
+                store(builder, exponent, place)
+                total = builder.fadd(total, exponent)
+            total = fold(builder, total, add)
+            return context.make_tuple(builder, signature.return_type, (maximum, total))
+
+        pair = types.UniTuple(types.float32, 2)
+        return pair(types.int64, types.int64, types.float32), emit
+
+    return tile
+
+
+_wide = [outer_tile(rows, 4) for rows in (1, 2, 3, 4)]
+_narrow = [outer_tile(rows, 1) for rows in (1, 2, 3, 4)]
+_wide1, _wide2, _wide3, _wide4 = _wide
+_narrow1, _narrow2, _narrow3, _narrow4 = _narrow
+
+
+@numba.njit
+def _add_rows(
+    a: int, a_row: int, rows: int, b: int, b_row: int, size: int, out: int, out_row: int, columns: int,
+    soon: int,
+) -> None:  # fmt: skip
+    """``add_matmul`` for 1 to 4 rows and whole vectors of columns."""
+    line = 4 * LANES
+    done = 0
+    while done + 4 * LANES <= columns:
+        if rows == 4:
+            _wide4(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        elif rows == 3:
+            _wide3(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        elif rows == 2:
+            _wide2(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        else:
+            _wide1(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        done += line
+    while done + LANES <= columns:
+        if rows == 4:
+            _narrow4(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        elif rows == 3:
+            _narrow3(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        elif rows == 2:
+            _narrow2(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        else:
+            _narrow1(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        done += LANES
+
+
+@numba.njit
+def _float_at(address: int) -> Any:
+    return numba.carray(as_pointer(address), 1, np.float32)
+
+
+@numba.njit
+def add_matmul(
+    a: int, a_row: int, rows: int, b: int, b_row: int, size: int, out: int, out_row: int, columns: int,
+    soon: int,
+) -> None:  # fmt: skip
+    """``out[rows, columns] += a[rows, size] @ b[size, columns]``, float32, at these addresses with rows
+    this far apart; each output adds one product after another. Meanwhile what lies at ``soon`` like ``b``
+    is fetched."""
+    for row in range(0, rows, 4):
+        _add_rows(
+            a + row * a_row, a_row, min(rows - row, 4), b, b_row, size, out + row * out_row, out_row, columns,
+            soon if row == 0 else b,
+        )  # fmt: skip
+    for row in range(rows):
+        for column in range(columns // LANES * LANES, columns):
+            place = _float_at(out + row * out_row + 4 * column)
+            for index in range(size):
+                factor = _float_at(a + row * a_row + 4 * index)[0]
+                place[0] += factor * _float_at(b + index * b_row + 4 * column)[0]
