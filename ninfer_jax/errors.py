@@ -10,7 +10,6 @@
     │   ├── InvalidRequestError        malformed value
     │   ├── UnsupportedFeatureError    well formed, but a guarantee that we cannot give
     │   ├── InvalidPromptError         the normalised prompt breaks its contract
-    │   ├── InvalidMediaError          media source, bytes or decoded content
     │   ├── ContextLengthExceededError the prompt does not fit the context
     │   ├── ModelNotFoundError         HTTP 404
     │   ├── ResponseNotFoundError      HTTP 404, no such stored Response
@@ -76,10 +75,6 @@ class UnsupportedFeatureError(RequestError):
 
 class InvalidPromptError(RequestError):
     code = "invalid_prompt"
-
-
-class InvalidMediaError(RequestError):
-    code = "invalid_media"
 
 
 class ContextLengthExceededError(RequestError):

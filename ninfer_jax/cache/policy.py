@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from ninfer_jax.cache.prefix import PrefixCache
 from ninfer_jax.cache.slots import SlotPool
@@ -54,6 +55,10 @@ class PrefixPolicy(ABC):
     A policy that keeps state owns the slots it froze: it gives them back to ``slots`` when it drops a
     checkpoint, and tells ``forget`` each page that it kept and no longer does.
     """
+
+    reads_frontiers: ClassVar[bool] = False
+    """Whether ``capture_frontiers`` looks at ``prompt.frontiers``; each costs the text side a rendering,
+    so it finds none for a policy that does not."""
 
     slots: SlotPool
     forget: Callable[[int], None]

@@ -14,7 +14,7 @@ from ninfer_jax.artifact.loader import activation_dtype, load
 from ninfer_jax.cli.deployment import deployment
 from ninfer_jax.cli.ledger import memory_lines
 from ninfer_jax.config import WeightFormat
-from ninfer_jax.engine.build import build_engine, check
+from ninfer_jax.engine.build import build_engine, check, prefix_policy
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.host_engine import HostEngine
@@ -62,7 +62,10 @@ def load_resident(
         path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
     )
     frontend = Frontend.from_resources(
-        model.resources, max_context=options.max_context, model_id=model.identity.model_id
+        model.resources,
+        max_context=options.max_context,
+        model_id=model.identity.model_id,
+        find_frontiers=prefix_policy(model.config, sizing.deployment.config).reads_frontiers,
     )
     logger.info(
         "loaded %s: %s, %s parameters, %s weights in %s, %.1f s",

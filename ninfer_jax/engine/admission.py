@@ -21,7 +21,6 @@ class Entitlement(NamedTuple):
 
     lanes: int = 0
     main_pages: int = 0
-    backend_pages: int = 0
     state_slots: int = 0
 
     def plus(self, other: "Entitlement") -> "Entitlement":

@@ -65,7 +65,7 @@ class Board:
     @classmethod
     def empty(cls, services: Services) -> "Board":
         lanes = services.max_concurrency
-        ledger = AdmissionLedger(Entitlement(lanes, services.cache.capacity, 0, lanes))
+        ledger = AdmissionLedger(Entitlement(lanes, services.cache.capacity, lanes))
         return cls(services, ledger, [None] * lanes)
 
     @property

@@ -52,12 +52,13 @@ class HostEngine:
         self._lifetime = Lifetime(config.max_concurrency + config.max_pending_requests)
         self._ids = itertools.count(1)
         self._ids_lock = threading.Lock()
+        self._observer = GuardedObserver(observer or NullObserver(), now)
         services = Services(
             executor=executor,
             cache=cache,
             clock=HostClock(),
             now=now,
-            observer=GuardedObserver(observer) if observer else NullObserver(),
+            observer=self._observer,
             max_concurrency=config.max_concurrency,
             prefill_chunk=config.prefill_chunk,
             fault=fault,
@@ -125,17 +126,21 @@ class HostEngine:
 
     def stats(self) -> Mapping[str, Any]:
         """The state after the last boundary. ``counters`` and ``gauges`` by name, ``host_work`` in
-        seconds, ``capacity`` as resolved at start-up."""
+        seconds, ``capacity`` as resolved at start-up. ``observer_failures`` counts calls of metrics and
+        logs that raised."""
         published = self.scheduler.board.published
         return {
             **published.book.render(),
             "host_work": published.host.render(),
             "outstanding": self._lifetime.outstanding,
+            "observer_failures": self._observer.failures,
             "capacity": {
                 "outstanding": self._lifetime.capacity,
                 "max_concurrency": self._config.max_concurrency,
                 "max_context": self._config.max_context,
                 "main_pages": self.scheduler.services.cache.capacity,
+                "device_state_slots": self._config.device_state_slots,
+                "total_device_state_slots": self._config.num_slots,
                 "kv_bytes": self.scheduler.services.cache.storage.num_bytes,
             },
         }

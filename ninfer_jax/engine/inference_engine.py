@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeAlias, Unpack, cast, overload
 
 from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
 from ninfer_jax.config import CacheLayout, EngineConfig, WeightFormat
-from ninfer_jax.engine.build import build_engine, check
+from ninfer_jax.engine.build import build_engine, check, prefix_policy
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.generate_options import Options, resolve
@@ -96,7 +96,11 @@ class InferenceEngine:
 
         loaded = model if isinstance(model, LoadedModel) else load_checked(model, weights, settings)
         self._config = settings(loaded.config)
-        self._frontend = Frontend.from_resources(loaded.resources, max_context=self._config.max_context)
+        self._frontend = Frontend.from_resources(
+            loaded.resources,
+            max_context=self._config.max_context,
+            find_frontiers=prefix_policy(loaded.config, self._config).reads_frontiers,
+        )
         self._host = build_engine(loaded, self._config, progress=progress)
         self._capacity = self._config.max_concurrency + self._config.max_pending_requests
 

@@ -1,6 +1,8 @@
 """What metrics, request log and console see of the engine, without touching its loop."""
 
 import logging
+import math
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -8,10 +10,13 @@ from ninfer_jax.types import Admitted, Failed, Finished, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
+REPORT_SECONDS = 60.0
+"""Between two records of a failing observer."""
+
 
 class EngineObserver(Protocol):
-    """Told on the engine thread; must return at once and not block. An observer that raises is
-    dropped (and logged), the engine goes on. Times are monotonic seconds.
+    """Told on the engine thread; must return at once and not block. What one call raises is logged and
+    counted; the engine goes on and so does the observer. Times are monotonic seconds.
 
     Interval data (throughput records) is not pushed: take differences of ``Engine.stats()``.
     """
@@ -60,10 +65,17 @@ class NullObserver:
 
 
 class GuardedObserver:
-    """Passes everything on to ``observer`` until that raises; then it is dropped."""
+    """Passes everything on to ``observer``; what that raises goes no further.
 
-    def __init__(self, observer: EngineObserver) -> None:
-        self._observer: EngineObserver = observer
+    ``failures`` counts such calls; the log has the first and then at most one each
+    :data:`REPORT_SECONDS`, so that an observer which always fails neither fills it nor falls silent.
+    """
+
+    def __init__(self, observer: EngineObserver, now: Callable[[], float] = time.monotonic) -> None:
+        self._observer = observer
+        self._now = now
+        self._next_report = -math.inf
+        self.failures = 0
 
     def submitted(self, request: GenerationRequest, at: float) -> None:
         self._call(self._observer.submitted, request, at)
@@ -87,5 +99,8 @@ class GuardedObserver:
         try:
             method(*arguments)
         except Exception:
-            logger.exception("the engine observer failed and is dropped")
-            self._observer = NullObserver()
+            self.failures += 1
+            now = self._now()
+            if now >= self._next_report:
+                self._next_report = now + REPORT_SECONDS
+                logger.exception("the engine observer failed, %d calls since the start", self.failures)

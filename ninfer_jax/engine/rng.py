@@ -18,9 +18,6 @@ class Purpose(IntEnum):
 
     PREFILL = 0
     DECODE = 1
-    ACCEPT = 2
-    CORRECTION = 3
-    BONUS = 4
 
 
 def seed_words(seed: int) -> NDArray[np.uint32]:

@@ -155,18 +155,6 @@ class SamplingPipeline:
         return draw(candidates, rng.uniform(rows.seed, positions, purpose))
 
 
-def sample(
-    logits: jax.Array,
-    rows: SamplingRows,
-    counts: jax.Array,
-    slots: jax.Array,
-    positions: jax.Array,
-    purpose: rng.Purpose = rng.Purpose.DECODE,
-) -> jax.Array:
-    """The default pipeline in one call; see :meth:`SamplingPipeline.sample`."""
-    return SamplingPipeline().sample(logits, rows, counts, slots, positions, purpose)
-
-
 def penalise(logits: jax.Array, rows: SamplingRows, counts: jax.Array) -> jax.Array:
     """Subtract ``presence`` once and ``frequency`` per occurrence; counts ``[B, V]`` of output tokens."""
     occurrences = counts.astype(jnp.float32)

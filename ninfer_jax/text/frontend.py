@@ -33,7 +33,7 @@ from ninfer_jax.text.segments import SegmentEncoder
 from ninfer_jax.text.session import SessionOptions, TextOutputSession, ThinkingBudget
 from ninfer_jax.text.template import ChatTemplate
 from ninfer_jax.text.tokenizer import Tokenizer, load_tokenizer
-from ninfer_jax.types import PreparedPrompt, SamplingParams
+from ninfer_jax.types import CacheFrontier, PreparedPrompt, SamplingParams
 
 CHAT_TEMPLATE = "chat_template.jinja"
 
@@ -73,11 +73,14 @@ class Frontend:
         defaults: GenerationDefaults,
         max_context: int,
         capabilities: TemplateCapabilities | None = None,
+        find_frontiers: bool = True,
     ) -> None:
+        """``find_frontiers`` looks for the places in a prompt where a checkpoint is worth having."""
         self.tokenizer = tokenizer
         self.template = template
         self.defaults = defaults
         self.max_context = max_context
+        self._find_frontiers = find_frontiers
         self.capabilities = capabilities or (detect_capabilities(template) if template else None)
         self._renderer = (
             ConversationRenderer(template, self.capabilities, special_tokens)
@@ -90,7 +93,12 @@ class Frontend:
 
     @classmethod
     def from_resources(
-        cls, resources: Mapping[str, bytes], *, max_context: int, model_id: str | None = None
+        cls,
+        resources: Mapping[str, bytes],
+        *,
+        max_context: int,
+        model_id: str | None = None,
+        find_frontiers: bool = True,
     ) -> "Frontend":
         """From a checkpoint's frontend files. Raises CorruptModelError, UnsupportedModelError.
 
@@ -112,6 +120,7 @@ class Frontend:
             defaults=generation_defaults(resources, tokenizer, tokens, turn_end=turn_end, model_id=model_id),
             max_context=max_context,
             capabilities=capabilities,
+            find_frontiers=find_frontiers,
         )
 
     @cached_property
@@ -130,15 +139,17 @@ class Frontend:
         self._check_length(self.tokenizer.least_tokens(text), "at least ")
         encoded = self._encoder.encode(text)
         self._check_length(len(encoded.token_ids))
-        finder = FrontierFinder(
-            self._renderer, conversation, text, keeps_reasoning=self._keeps_reasoning(conversation)
-        )
+        frontiers: tuple[CacheFrontier, ...] = ()
+        if self._find_frontiers:
+            keeps_reasoning = self._keeps_reasoning(conversation)
+            finder = FrontierFinder(self._renderer, conversation, text, keeps_reasoning=keeps_reasoning)
+            frontiers = finder.find(self._encoder, encoded)
         opened = text.rstrip().endswith(OPEN) and not conversation.continue_final_turn
         may_think = self.capabilities.thinking and not conversation.continue_final_turn
         thinking = may_think and (opened or conversation.enable_thinking is not False)
         effort = conversation.reasoning_effort or self.capabilities.default_effort
         return Prepared(
-            PreparedPrompt(encoded.token_ids, frontiers=finder.find(self._encoder, encoded)),
+            PreparedPrompt(encoded.token_ids, frontiers=frontiers),
             text,
             reasoning=opened if self.capabilities.thinking else None,
             thinking=thinking,

@@ -55,20 +55,34 @@ class FrontierFinder:
         if self._conversation.tools:
             before_system = self._before_probe((Turn("system", probe.parts), Turn("user", (TextPart("."),))))
             yield "tools_end", before_system or self._tools_end(len(self._conversation.tools) - 1)
+        if self._conversation.implicit_breakpoint:
+            yield "implicit", self._content_end()
         yield from (("client_marker", offset) for offset in self._marked())
+
+    def _content_end(self) -> int | None:
+        """The last message part or tool call, else the last tool."""
+        last = len(self._turns) - 1
+        if last < 0:
+            return self._tools_end(len(self._conversation.tools) - 1) if self._conversation.tools else None
+        turn = self._turns[last]
+        if turn.tool_calls:
+            return self._boundary("call", last, len(turn.tool_calls) - 1)
+        return self._boundary("part", last, len(turn.parts) - 1) if turn.parts else None
 
     def _marked(self) -> Iterator[int | None]:
         markers = [("tool", i, 0) for i, tool in enumerate(self._conversation.tools) if tool.breakpoint]
         for i, turn in enumerate(self._turns):
             markers += [("part", i, j) for j, part in enumerate(turn.parts) if part.breakpoint]
             markers += [("call", i, j) for j, call in enumerate(turn.tool_calls) if call.breakpoint]
-        for what, i, j in markers[-MAX_CLIENT_MARKERS:]:
-            if what == "tool":
-                yield self._tools_end(i)
-            elif what == "call":
-                yield self._common(self._with_turn(i, _other_call_after(self._turns[i], j)))
-            else:
-                yield self._before_probe(self._with_turn(i, _probe_after(self._turns[i], j)))
+        yield from (self._boundary(*marker) for marker in markers[-MAX_CLIENT_MARKERS:])
+
+    def _boundary(self, what: str, i: int, j: int) -> int | None:
+        """The end of tool ``i``, or of call or part ``j`` of turn ``i``."""
+        if what == "tool":
+            return self._tools_end(i)
+        if what == "call":
+            return self._common(self._with_turn(i, _other_call_after(self._turns[i], j)))
+        return self._before_probe(self._with_turn(i, _probe_after(self._turns[i], j)))
 
     def _with_turn(self, index: int, turn: Turn) -> tuple[Turn, ...]:
         """Everything around the turn stays: templates look ahead, for the last question for instance."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ninfer_jax.engine.admission import AdmissionLedger, Entitlement, Incumbent, choose_donors, total
 
-CAPACITY = Entitlement(lanes=4, main_pages=160, backend_pages=128)
+CAPACITY = Entitlement(lanes=4, main_pages=160, state_slots=128)
 HEAD = Entitlement(1, 64, 48)
 INCUMBENTS = [
     Incumbent(1, Entitlement(1, 64, 32), work=100),
@@ -89,7 +89,7 @@ def test_what_can_never_fit() -> None:
     assert not ledger.is_possible(Entitlement(1, 161))
 
 
-CLAIMS = st.builds(Entitlement, st.just(1), st.integers(1, 60), st.integers(0, 60), st.just(1))
+CLAIMS = st.builds(Entitlement, st.just(1), st.integers(1, 60), st.integers(0, 60))
 
 
 @given(
@@ -102,9 +102,7 @@ def test_09_when_the_donors_are_gone_the_head_fits(running, head, slack, candida
     """Whatever set of persistent-safe borrowers was admitted, and whoever else has ended meanwhile."""
     used = total(claim for claim, _ in running)
     larger, smaller = max(used.main_pages, head.main_pages), min(used.main_pages, head.main_pages)
-    capacity = Entitlement(
-        20, larger + slack % smaller, max(used.backend_pages, head.backend_pages) + slack, 20
-    )
+    capacity = Entitlement(20, larger + slack % smaller, max(used.state_slots, head.state_slots) + slack)
     incumbents = [Incumbent(i, claim, work) for i, (claim, work) in enumerate(running)]
     ledger = ledger_with(incumbents, capacity)
     assert not ledger.fits(head)

@@ -10,7 +10,7 @@ import pytest
 
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.host_engine import HostEngine
-from ninfer_jax.engine.observer import NullObserver
+from ninfer_jax.engine.observer import REPORT_SECONDS, GuardedObserver, NullObserver
 from ninfer_jax.errors import EngineError, EngineUnavailableError, InvalidPromptError, NinferError
 from ninfer_jax.types import (
     Admitted,
@@ -267,15 +267,43 @@ def test_a_sink_that_raises_fails_its_own_request(kind: type) -> None:
     run.close()
 
 
-def test_an_observer_that_raises_is_dropped() -> None:
+def test_an_observer_that_raises_is_heard_of_and_kept() -> None:
     class Observer(NullObserver):
+        def __init__(self) -> None:
+            self.finishes = 0
+
         def output(self, *arguments: Any) -> None:
             raise InjectedError("observer")
 
-    run = Run(observer=Observer())
+        def finished(self, *arguments: Any) -> None:
+            self.finishes += 1
+
+    observer = Observer()
+    run = Run(observer=observer)
     assert all(isinstance(recorder.terminal, Finished) for recorder in run.three())
     check_next_request_works(run)
+    assert observer.finishes > 3
+    stats = run.engine.stats()
+    assert stats["observer_failures"] >= observer.finishes
     run.close()
+
+
+def test_a_failing_observer_is_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
+    class Observer(NullObserver):
+        def round(self, *arguments: Any) -> None:
+            raise InjectedError("observer")
+
+    clock = [0.0]
+    guarded = GuardedObserver(Observer(), lambda: clock[0])
+    for _ in range(3):
+        for _ in range(100):
+            guarded.round(1, 1, 0.0)
+        clock[0] += REPORT_SECONDS
+    messages = [record.message for record in caplog.records]
+    assert messages == [
+        f"the engine observer failed, {count} calls since the start" for count in (1, 101, 201)
+    ]
+    assert guarded.failures == 300
 
 
 def test_a_failure_callback_that_raises_changes_nothing() -> None:

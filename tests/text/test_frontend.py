@@ -193,7 +193,7 @@ def test_a_place_that_no_other_request_shares_is_no_frontier() -> None:
     talk = conversation(
         turn("system", "Be nice."), turn("user", "Hi"), turn("assistant", "Ho"), turn("user", "And?")
     )
-    assert {f.kind for f in counting.prepare(talk).prompt.frontiers} == {"response_replay"}
+    assert {f.kind for f in counting.prepare(talk).prompt.frontiers} == {"response_replay", "implicit"}
 
 
 def test_turn_closure_stays_at_the_last_query_of_a_tool_loop() -> None:
@@ -207,6 +207,29 @@ def test_turn_closure_stays_at_the_last_query_of_a_tool_loop() -> None:
     prepared = front.prepare(conversation(*loop, preserve_thinking=False))
     (closure,) = (f for f in prepared.prompt.frontiers if f.kind == "turn_closure")
     assert front.tokenizer.decode(prepared.prompt.token_ids[: closure.position]) == "user\nHi\n"
+
+
+@pytest.mark.parametrize(
+    ("turns", "end"),
+    [
+        ((turn("system", "Be nice."), turn("user", "Hi")), "Hi"),
+        ((turn("user", "Hi"), Turn("user", (TextPart("one"), TextPart("two")))), "onetwo"),
+    ],
+)
+def test_the_implicit_frontier_is_the_end_of_the_content(turns: tuple[Turn, ...], end: str) -> None:
+    front = frontend()
+    prepared = front.prepare(conversation(*turns))
+    (implicit,) = (f.position for f in prepared.prompt.frontiers if f.kind == "implicit")
+    assert front.tokenizer.decode(prepared.prompt.token_ids[:implicit]).endswith(end)
+    without = front.prepare(conversation(*turns, implicit_breakpoint=False))
+    assert all(f.kind != "implicit" for f in without.prompt.frontiers)
+
+
+def test_no_frontiers_are_looked_for_where_nobody_reads_them() -> None:
+    front = Frontend.from_resources(resources(CHATML), max_context=1000, find_frontiers=False)
+    talk = conversation(turn("system", "Be nice."), turn("user", "Hi"), tools=(tool("ping"),))
+    assert front.prepare(talk).prompt.frontiers == ()
+    assert front.prepare(talk).prompt.token_ids == frontend().prepare(talk).prompt.token_ids
 
 
 def test_client_markers() -> None:
