@@ -90,7 +90,7 @@ class FakeExecutor:
         assert lane not in self.lanes, f"lane {lane} is bound already"
         assert NULL_PAGE not in binding.pages, "the null page belongs to nobody"
         assert len(set(binding.pages)) == len(binding.pages), "a page twice in one table"
-        assert binding.start < binding.prompt_length, "a hit must leave a token to compute"
+        assert binding.start < binding.prompt_len, "a hit must leave a token to compute"
         for other in self.lanes.values():
             unfinished = other.binding.pages[len(other.history) // PAGE_SIZE :]
             own = binding.pages[binding.start // PAGE_SIZE :]

@@ -38,13 +38,13 @@ class PageCacheView(NamedTuple):
     """What the programs need of one task: its pages in ordinal order, its state slot, its length."""
 
     storage: Storage
-    page_table: tuple[int, ...]
+    block_table: tuple[int, ...]
     slot: int
     total_len: int
 
     @property
     def pages(self) -> tuple[int, ...]:
-        return self.page_table
+        return self.block_table
 
 
 class ContiguousCacheView(NamedTuple):
@@ -84,10 +84,10 @@ class KVCache(ABC):
         return self.storage.num_pages
 
     @staticmethod
-    def entitlement(prompt_length: int, effective_output: int) -> int:
+    def entitled_pages(prompt_len: int, effective_output: int) -> int:
         """Pages to reserve for a whole request, whatever is reused: the last output token is never
         written, so ``ceil((prompt + output - 1) / 64)``. An output of 0 still writes the prompt."""
-        return pages_for(prompt_length + max(effective_output, 1) - 1)
+        return pages_for(prompt_len + max(effective_output, 1) - 1)
 
     def candidates(self, prompt: PreparedPrompt) -> tuple[Candidate, ...]:
         """Verified starting points, best first, root last. Modifies nothing; valid until the next

@@ -25,7 +25,7 @@ class _Sequence:
 
     def __init__(self, tokens: list[int], output_tokens: int, reused: int) -> None:
         self.tokens = tokens
-        self.prompt_length = len(tokens)
+        self.prompt_len = len(tokens)
         self.limit = len(tokens) + output_tokens
         self.done = reused
         self.times: list[float] = []
@@ -79,8 +79,7 @@ class LlamaCppTarget:
         for slot, sequence in enumerate(sequences):
             self._cached[slot] = sequence.tokens[: sequence.done]
         return [
-            Trace(s.prompt_length, started, tuple(s.times), tuple(range(1, len(s.times) + 1)))
-            for s in sequences
+            Trace(s.prompt_len, started, tuple(s.times), tuple(range(1, len(s.times) + 1))) for s in sequences
         ]
 
     def peak_memory(self) -> int | None:

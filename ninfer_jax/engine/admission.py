@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Entitlement(NamedTuple):
-    """One request's claim in every dimension, or a capacity, or a sum."""
+    """What one request may ever need, in every dimension; or a capacity, or a sum."""
 
     lanes: int = 0
     main_pages: int = 0
@@ -33,10 +33,10 @@ class Entitlement(NamedTuple):
         return all(a <= b for a, b in zip(self, capacity, strict=True))
 
 
-def total(claims: Iterable[Entitlement]) -> Entitlement:
+def total(entitlements: Iterable[Entitlement]) -> Entitlement:
     result = Entitlement()
-    for claim in claims:
-        result = result.plus(claim)
+    for entitlement in entitlements:
+        result = result.plus(entitlement)
     return result
 
 
@@ -44,7 +44,7 @@ class Incumbent(NamedTuple):
     """An active request when an epoch opens. ``work`` is an upper bound of the units it still needs."""
 
     id: int
-    claim: Entitlement
+    entitlement: Entitlement
     work: int
 
 
@@ -59,23 +59,23 @@ class Epoch:
     survivors: dict[int, Entitlement]
     borrowers: dict[int, Entitlement] = field(default_factory=dict)
 
-    def is_safe(self, claim: Entitlement, capacity: Entitlement) -> bool:
-        """Whether ``claim`` may run beside everything that will still run when the donors are gone."""
+    def is_safe(self, entitlement: Entitlement, capacity: Entitlement) -> bool:
+        """Whether ``entitlement`` may run beside everything that will still run when the donors are gone."""
         beside = total(self.survivors.values()).plus(total(self.borrowers.values()))
-        return beside.plus(claim).plus(self.head).fits(capacity)
+        return beside.plus(entitlement).plus(self.head).fits(capacity)
 
 
 def choose_donors(
     incumbents: Sequence[Incumbent], head: Entitlement, capacity: Entitlement
 ) -> tuple[int, ...]:
     """The shortest prefix of the incumbents, ordered by (work, id), whose end lets the head fit."""
-    remaining = total(incumbent.claim for incumbent in incumbents)
+    remaining = total(incumbent.entitlement for incumbent in incumbents)
     donors: list[int] = []
     for incumbent in sorted(incumbents, key=lambda incumbent: (incumbent.work, incumbent.id)):
         if remaining.plus(head).fits(capacity):
             break
         donors.append(incumbent.id)
-        remaining = remaining.minus(incumbent.claim)
+        remaining = remaining.minus(incumbent.entitlement)
     assert remaining.plus(head).fits(capacity), "the head does not fit an empty engine"
     return tuple(donors)
 
@@ -92,37 +92,37 @@ class AdmissionLedger:
         without it, or without a new arrival."""
         self._active: dict[int, Entitlement] = {}
 
-    def is_possible(self, claim: Entitlement) -> bool:
+    def is_possible(self, entitlement: Entitlement) -> bool:
         """Whether an empty engine could run it."""
-        return claim.fits(self.capacity)
+        return entitlement.fits(self.capacity)
 
-    def fits(self, claim: Entitlement) -> bool:
-        return self.used.plus(claim).fits(self.capacity)
+    def fits(self, entitlement: Entitlement) -> bool:
+        return self.used.plus(entitlement).fits(self.capacity)
 
     def protect(self, head_id: int, head: Entitlement, incumbents: Sequence[Incumbent]) -> Epoch:
         """Open the head's epoch, or return it when it is open. Later arrivals change nothing in it."""
         if self.epoch is None or self.epoch.head_id != head_id:
             donors = set(choose_donors(incumbents, head, self.capacity))
-            survivors = {i.id: i.claim for i in incumbents if i.id not in donors}
+            survivors = {i.id: i.entitlement for i in incumbents if i.id not in donors}
             self.epoch = Epoch(head_id, head, donors, survivors)
         return self.epoch
 
-    def may_borrow(self, claim: Entitlement) -> bool:
+    def may_borrow(self, entitlement: Entitlement) -> bool:
         """Whether a request behind the protected head may start now."""
         assert self.epoch is not None
-        return self.fits(claim) and self.epoch.is_safe(claim, self.capacity)
+        return self.fits(entitlement) and self.epoch.is_safe(entitlement, self.capacity)
 
-    def admit(self, request_id: int, claim: Entitlement) -> None:
+    def admit(self, request_id: int, entitlement: Entitlement) -> None:
         assert request_id not in self._active, f"request {request_id} is admitted twice"
-        assert self.fits(claim), f"request {request_id} does not fit"
-        self._active[request_id] = claim
-        self.used = self.used.plus(claim)
+        assert self.fits(entitlement), f"request {request_id} does not fit"
+        self._active[request_id] = entitlement
+        self.used = self.used.plus(entitlement)
         self.revision += 1
         if self.epoch is not None:
             if request_id == self.epoch.head_id:
                 self.epoch = None
             else:
-                self.epoch.borrowers[request_id] = claim
+                self.epoch.borrowers[request_id] = entitlement
 
     def release(self, request_id: int) -> None:
         self.used = self.used.minus(self._active.pop(request_id))

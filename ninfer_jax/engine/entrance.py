@@ -67,13 +67,13 @@ class Entrance:
         """The head if it fits, else the first request behind it that may borrow."""
         board = self._board
         head = board.waiting[0]
-        if board.ledger.fits(head.claim):
+        if board.ledger.fits(head.entitlement):
             return head
         chunk = self._services.prefill_chunk
-        incumbents = [Incumbent(r.id, r.claim, r.remaining_work(chunk)) for r in board.active()]
-        board.ledger.protect(head.id, head.claim, incumbents)
+        incumbents = [Incumbent(r.id, r.entitlement, r.remaining_work(chunk)) for r in board.active()]
+        board.ledger.protect(head.id, head.entitlement, incumbents)
         behind = (request for request in board.waiting if request is not head)
-        return next((request for request in behind if board.ledger.may_borrow(request.claim)), None)
+        return next((request for request in behind if board.ledger.may_borrow(request.entitlement)), None)
 
     def _begin(self, request: EngineRequest) -> None:
         """Take lane, pages and slot together; reuse without copies is complete at once."""
@@ -82,11 +82,13 @@ class Entrance:
         candidate = cache.candidates(prompt)[0]
         self._services.step("begin")
         board.waiting.remove(request)
-        board.ledger.admit(request.id, request.claim)
+        board.ledger.admit(request.id, request.entitlement)
         request.lane = board.lanes.index(None)
         request.state = RequestState.MATERIALIZING
         board.lanes[request.lane] = board.owner = request
-        board.transaction = cache.begin(request.id, request.lane, prompt, request.claim.main_pages, candidate)
+        board.transaction = cache.begin(
+            request.id, request.lane, prompt, request.entitlement.main_pages, candidate
+        )
         self.progress_transaction()
 
     def progress_transaction(self) -> None:
@@ -120,7 +122,7 @@ class Entrance:
                 pages=view.pages,
                 slot=view.slot,
                 sampling=request.spec.sampling,
-                prompt_length=request.prompt_length,
+                prompt_len=request.prompt_len,
                 start=base,
                 rope_delta=rope_delta(prompt.positions),
                 image=candidate.image,
@@ -134,14 +136,14 @@ class Entrance:
         request.admitted_at = now
         request.state = RequestState.PREFILL
         book.counters.requests_admitted += 1
-        book.counters.prompt_tokens += request.prompt_length
+        book.counters.prompt_tokens += request.prompt_len
         book.counters.reused_prompt_tokens += base
         book.selections[candidate.path] += 1
         book.gauges.last_selected_frontier_tokens = base
-        admitted = Admitted(request.prompt_length, base, now)
+        admitted = Admitted(request.prompt_len, base, now)
         services.observer.admitted(request.spec, admitted, now - request.submitted_at)
         request.publish(admitted)
-        request.publish(PrefillProgress(base, request.prompt_length, now))
+        request.publish(PrefillProgress(base, request.prompt_len, now))
 
 
 def rope_delta(positions: tuple[tuple[int, ...], ...] | None) -> int:

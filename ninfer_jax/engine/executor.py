@@ -28,7 +28,7 @@ class LaneBinding:
     pages: tuple[int, ...]
     slot: int
     sampling: SamplingParams
-    prompt_length: int
+    prompt_len: int
     start: int = 0
     rope_delta: int = 0
     image: int | None = None

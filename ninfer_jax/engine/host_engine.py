@@ -13,7 +13,7 @@ from ninfer_jax.engine.board import FaultPoint, Services
 from ninfer_jax.engine.executor import Executor
 from ninfer_jax.engine.lifetime import Lifetime, PlaceReservation
 from ninfer_jax.engine.observer import EngineObserver, GuardedObserver, NullObserver
-from ninfer_jax.engine.request import EngineRequest, claim_for, effective_output
+from ninfer_jax.engine.request import EngineRequest, effective_output, entitlement_of
 from ninfer_jax.engine.scheduler import Scheduler
 from ninfer_jax.engine.thread import EngineThread
 from ninfer_jax.errors import (
@@ -87,12 +87,12 @@ class HostEngine:
         self._check_prompt(request.prompt)
         if request.max_output_tokens < 0:
             raise InvalidRequestError("the output limit must be at least 0", field="max_tokens")
-        prompt_length = len(request.prompt.token_ids)
-        output, reason = effective_output(request.max_output_tokens, prompt_length, self._config.max_context)
-        claim = claim_for(prompt_length, output)
-        if not self.scheduler.board.ledger.is_possible(claim):
+        prompt_len = len(request.prompt.token_ids)
+        output, reason = effective_output(request.max_output_tokens, prompt_len, self._config.max_context)
+        entitlement = entitlement_of(prompt_len, output)
+        if not self.scheduler.board.ledger.is_possible(entitlement):
             raise ContextLengthExceededError(
-                f"the request needs {claim.main_pages} KV pages, "
+                f"the request needs {entitlement.main_pages} KV pages, "
                 f"the cache has {self.scheduler.board.ledger.capacity.main_pages}"
             )
         with self._ids_lock:
@@ -100,7 +100,7 @@ class HostEngine:
                 id=next(self._ids),
                 spec=request,
                 sink=sink,
-                claim=claim,
+                entitlement=entitlement,
                 effective_output=output,
                 limit_reason=reason,
                 deadline=place.deadline,

@@ -38,9 +38,9 @@ class RequestState(Enum):
     FINISHED = "finished"
 
 
-def effective_output(requested: int, prompt_length: int, max_context: int) -> tuple[int, FinishReason]:
+def effective_output(requested: int, prompt_len: int, max_context: int) -> tuple[int, FinishReason]:
     """The output tokens that can be produced, and which bound that is: the request's or the context's."""
-    room = max_context - prompt_length + 1
+    room = max_context - prompt_len + 1
     if requested <= room:
         return requested, FinishReason.OUTPUT_LIMIT
     return room, FinishReason.CONTEXT_LIMIT
@@ -53,7 +53,7 @@ class EngineRequest:
     id: int
     spec: GenerationRequest
     sink: EventSink
-    claim: Entitlement
+    entitlement: Entitlement
     effective_output: int
     limit_reason: FinishReason
     deadline: float
@@ -90,7 +90,7 @@ class EngineRequest:
     exposure: Exposure = field(default_factory=Exposure)
 
     @property
-    def prompt_length(self) -> int:
+    def prompt_len(self) -> int:
         return len(self.spec.prompt.token_ids)
 
     @property
@@ -102,7 +102,7 @@ class EngineRequest:
         until the outcome is fixed."""
         if self.state is RequestState.TERMINAL_PENDING:
             return 0
-        left = max(self.prompt_length - self.frontier, 0)
+        left = max(self.prompt_len - self.frontier, 0)
         chunks = -(-left // prefill_chunk) + sum(split > self.frontier for split in self.splits)
         return max(chunks + self.remaining_output - 1, 1)
 
@@ -149,7 +149,7 @@ class EngineRequest:
         return True
 
     def usage(self, reasoning_tokens: int) -> Usage:
-        return Usage(self.prompt_length, self.cached_tokens, self.completion_tokens, reasoning_tokens)
+        return Usage(self.prompt_len, self.cached_tokens, self.completion_tokens, reasoning_tokens)
 
     def timings(self, now: float) -> Timings:
         if self.admitted_at is None:
@@ -169,14 +169,14 @@ class EngineRequest:
             "prefix_reuse_path": self.path.value,
             "prefix_cache_hit_tokens": self.cached_tokens,
             "computed_prefill_tokens": self.computed_prefill_tokens,
-            "reserved_pages": self.claim.main_pages,
+            "reserved_pages": self.entitlement.main_pages,
             "engine_timing": self.exposure.timing(queue_wait),
         }
 
 
-def claim_for(prompt_length: int, effective: int) -> Entitlement:
+def entitlement_of(prompt_len: int, effective: int) -> Entitlement:
     """A request's full entitlement in every dimension."""
-    return Entitlement(lanes=1, main_pages=KVCache.entitlement(prompt_length, effective), state_slots=1)
+    return Entitlement(lanes=1, main_pages=KVCache.entitled_pages(prompt_len, effective), state_slots=1)
 
 
 def local_failure(error: Exception, what: str) -> NinferError:

@@ -27,9 +27,9 @@ class UnitRunner:
         """The owner's next chunk; the last one draws the first output token."""
         prompt = row.spec.prompt
         start = row.frontier
-        end = min(start + self._services.prefill_chunk, row.prompt_length)
+        end = min(start + self._services.prefill_chunk, row.prompt_len)
         end = next((split for split in row.splits if start < split < end), end)
-        is_last = end == row.prompt_length
+        is_last = end == row.prompt_len
         sample = is_last and row.effective_output > 0
         chunk = prompt.token_ids[start:end]
         positions = [axis[start:end] for axis in prompt.positions] if prompt.positions else None
@@ -53,7 +53,7 @@ class UnitRunner:
         row.computed_prefill_tokens += len(chunk)
         if end in row.splits:
             self._capture(row)
-        row.publish(PrefillProgress(end, row.prompt_length, at))
+        row.publish(PrefillProgress(end, row.prompt_len, at))
         if is_last and row.error is None:
             row.prefilled_at = at
             if not sample:

@@ -32,7 +32,7 @@ def begin(cache: KVCache, task: int, tokens: Sequence[int], output: int = 1, lan
     """Admit a task with the best candidate and compute the rest of its prompt."""
     prompt = prompt_of(tokens)
     candidate = cache.candidates(prompt)[0]
-    transaction = cache.begin(task, lane, prompt, cache.entitlement(len(tokens), output), candidate)
+    transaction = cache.begin(task, lane, prompt, cache.entitled_pages(len(tokens), output), candidate)
     assert transaction.progress() is TransactionState.COMMITTED
     cache.advance(task, prompt.token_ids[candidate.num_tokens :])
     return candidate
@@ -48,7 +48,7 @@ def cache(request: pytest.FixtureRequest) -> KVCache:
     [(64, 0, 1), (64, 1, 1), (64, 2, 2), (65, 1, 2), (1, 64, 1), (1, 65, 2), (128, 0, 2), (1000, 25, 16)],
 )
 def test_04_entitlement(prompt: int, output: int, pages: int) -> None:
-    assert KVCache.entitlement(prompt, output) == pages
+    assert KVCache.entitled_pages(prompt, output) == pages
 
 
 def test_a_task_holds_its_whole_entitlement_from_the_start(cache: KVCache) -> None:
@@ -73,7 +73,7 @@ def test_06_a_refused_admission_changes_nothing(cache: KVCache) -> None:
     begin(cache, 1, range(300), output=1)
     counts, revision = cache.counts(), cache.revision
     with pytest.raises(AssertionError):
-        cache.begin(2, 1, prompt_of(range(900)), cache.entitlement(900, 1), ROOT)
+        cache.begin(2, 1, prompt_of(range(900)), cache.entitled_pages(900, 1), ROOT)
     assert (cache.counts(), cache.revision, len(cache.tasks)) == (counts, revision, 1)
     cache.check()
 
@@ -240,7 +240,7 @@ class PageCacheMachine(RuleBasedStateMachine):
     )
     def admit(self, family: int, length: int, tail: int, output: int) -> None:
         tokens = [family] * length + [100 + tail] * tail
-        num_pages = self.cache.entitlement(len(tokens), output)
+        num_pages = self.cache.entitled_pages(len(tokens), output)
         if self.cache.counts().reserved + num_pages > self.cache.capacity:
             return
         prompt = prompt_of(tokens)

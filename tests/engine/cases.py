@@ -84,7 +84,7 @@ def lane_pages(lane: int) -> tuple[int, ...]:
 def bind(runner: DeviceRunner, lane: int, prompt, sampling: SamplingParams = GREEDY, **kwargs) -> None:
     kwargs.setdefault("pages", lane_pages(lane))
     kwargs.setdefault("slot", lane)
-    runner.bind(lane, LaneBinding(sampling=sampling, prompt_length=len(prompt), **kwargs))
+    runner.bind(lane, LaneBinding(sampling=sampling, prompt_len=len(prompt), **kwargs))
 
 
 def generate(

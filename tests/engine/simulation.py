@@ -125,7 +125,7 @@ class Unit:
 
 @dataclass
 class Admission:
-    """What stood at the moment when a request's claim was taken."""
+    """What stood at the moment when a request's entitlement was taken."""
 
     step: int
     client: int
@@ -246,7 +246,7 @@ class Simulation:
             client.reserved_pages_at_end = self._active_claims()
 
     def _active_claims(self) -> int:
-        return sum(row.claim.main_pages for row in self.board.active())
+        return sum(row.entitlement.main_pages for row in self.board.active())
 
     def _cancel(self, *, in_unit: bool) -> None:
         for client in self.trace.clients:
@@ -280,7 +280,7 @@ class Simulation:
         if epoch is not None and not epoch.donors:
             assert self.board.ledger.fits(epoch.head), "the donors are gone and the head does not fit"
 
-    def _on_admit(self, request_id: int, claim: Entitlement) -> None:
+    def _on_admit(self, request_id: int, entitlement: Entitlement) -> None:
         board = self.board
         client = self.by_id[request_id]
         client.admitted_at = self.now
@@ -294,13 +294,14 @@ class Simulation:
                 ready=len(board.in_state(RequestState.DECODE_READY)),
                 had_owner=board.owner is not None,
                 overtaken=tuple(self.by_id[request.id].index for request in overtaken),
-                head_fitted=bool(overtaken) and ledger.fits(overtaken[0].claim),
+                head_fitted=bool(overtaken) and ledger.fits(overtaken[0].entitlement),
                 is_protected=is_protected,
-                skipped_borrower=is_protected and any(ledger.may_borrow(r.claim) for r in overtaken[1:]),
+                skipped_borrower=is_protected
+                and any(ledger.may_borrow(r.entitlement) for r in overtaken[1:]),
                 num_units=len(self.trace.units),
             )
         )
-        self._admit(request_id, claim)
+        self._admit(request_id, entitlement)
 
     def _release_ended(self) -> None:
         for index in [i for i in self.places if self.trace.clients[i].recorder.terminal is not None]:

@@ -17,7 +17,7 @@ INCUMBENTS = [
 def ledger_with(incumbents: list[Incumbent], capacity: Entitlement = CAPACITY) -> AdmissionLedger:
     ledger = AdmissionLedger(capacity)
     for incumbent in incumbents:
-        ledger.admit(incumbent.id, incumbent.claim)
+        ledger.admit(incumbent.id, incumbent.entitlement)
     return ledger
 
 
@@ -53,7 +53,7 @@ def test_12_later_arrivals_change_neither_donors_nor_head() -> None:
     ledger = ledger_with(incumbents, capacity)
     before = ledger.protect(3, Entitlement(1, 60), incumbents)
     borrower = Incumbent(4, Entitlement(1, 10), work=1)
-    ledger.admit(borrower.id, borrower.claim)
+    ledger.admit(borrower.id, borrower.entitlement)
     after = ledger.protect(3, Entitlement(1, 60), [*incumbents, borrower])
     assert after is before
     assert (after.head_id, after.donors, set(after.survivors)) == (3, {1}, {2})
@@ -75,12 +75,12 @@ def test_an_epoch_ends_with_its_head() -> None:
 
 
 def test_donors_are_the_shortest_prefix_by_work_then_id() -> None:
-    claims = [Incumbent(i, Entitlement(1, 10), work) for i, work in ((1, 9), (2, 3), (3, 3), (4, 1))]
+    incumbents = [Incumbent(i, Entitlement(1, 10), work) for i, work in ((1, 9), (2, 3), (3, 3), (4, 1))]
     capacity = Entitlement(4, 40)
-    assert choose_donors(claims, Entitlement(1, 10), capacity) == (4,)
-    assert choose_donors(claims, Entitlement(1, 25), capacity) == (4, 2, 3)
+    assert choose_donors(incumbents, Entitlement(1, 10), capacity) == (4,)
+    assert choose_donors(incumbents, Entitlement(1, 25), capacity) == (4, 2, 3)
     with pytest.raises(AssertionError, match="empty engine"):
-        choose_donors(claims, Entitlement(1, 41), capacity)
+        choose_donors(incumbents, Entitlement(1, 41), capacity)
 
 
 def test_what_can_never_fit() -> None:
@@ -89,28 +89,28 @@ def test_what_can_never_fit() -> None:
     assert not ledger.is_possible(Entitlement(1, 161))
 
 
-CLAIMS = st.builds(Entitlement, st.just(1), st.integers(1, 60), st.integers(0, 60))
+ENTITLEMENTS = st.builds(Entitlement, st.just(1), st.integers(1, 60), st.integers(0, 60))
 
 
 @given(
-    st.lists(st.tuples(CLAIMS, st.integers(1, 200)), min_size=1, max_size=8),
-    CLAIMS,
+    st.lists(st.tuples(ENTITLEMENTS, st.integers(1, 200)), min_size=1, max_size=8),
+    ENTITLEMENTS,
     st.integers(0, 59),
-    st.lists(st.tuples(CLAIMS, st.booleans()), max_size=20),
+    st.lists(st.tuples(ENTITLEMENTS, st.booleans()), max_size=20),
 )
 def test_09_when_the_donors_are_gone_the_head_fits(running, head, slack, candidates) -> None:
     """Whatever set of persistent-safe borrowers was admitted, and whoever else has ended meanwhile."""
-    used = total(claim for claim, _ in running)
+    used = total(entitlement for entitlement, _ in running)
     larger, smaller = max(used.main_pages, head.main_pages), min(used.main_pages, head.main_pages)
     capacity = Entitlement(20, larger + slack % smaller, max(used.state_slots, head.state_slots) + slack)
-    incumbents = [Incumbent(i, claim, work) for i, (claim, work) in enumerate(running)]
+    incumbents = [Incumbent(i, entitlement, work) for i, (entitlement, work) in enumerate(running)]
     ledger = ledger_with(incumbents, capacity)
     assert not ledger.fits(head)
     epoch = ledger.protect(100, head, incumbents)
     borrowers: list[int] = []
-    for number, (claim, ends) in enumerate(candidates, start=101):
-        if ledger.may_borrow(claim):
-            ledger.admit(number, claim)
+    for number, (entitlement, ends) in enumerate(candidates, start=101):
+        if ledger.may_borrow(entitlement):
+            ledger.admit(number, entitlement)
             borrowers.append(number)
         if ends and borrowers:
             ledger.release(borrowers.pop(0))
