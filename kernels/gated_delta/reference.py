@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 
+EPSILON = 1e-6
+
 
 def l2_normalise(x: jax.Array) -> jax.Array:
     """``x / sqrt(sum(x^2) + 1e-6)`` over the last axis."""
-    return x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6)
+    return x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + EPSILON)
 
 
 def causal_conv(x: jax.Array, weight: jax.Array, history: jax.Array) -> tuple[jax.Array, jax.Array]:
