@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,15 +19,20 @@ from ninfer_jax.cli import environment
 environment.prepare()
 from ninfer_jax.cli.main import main
 from ninfer_jax.engine.runner import DeviceRunner
-decode, seen = DeviceRunner.decode, []
+from ninfer_jax.engine.thread import EngineThread
+decode, post, posted, seen = DeviceRunner.decode, EngineThread.post, [], []
+def count(self, request):
+    post(self, request)
+    posted.append(request)
 def break_down(self, lanes, *arguments):
-    time.sleep(0.01)  # all clients have arrived by then
+    while len(posted) < 4:  # until all clients have arrived
+        time.sleep(0.001)
     seen.append(len(lanes))
     if len(seen) == 40:
         assert 2 in seen
         raise RuntimeError("device lost")
     return decode(self, lanes, *arguments)
-DeviceRunner.decode = break_down
+EngineThread.post, DeviceRunner.decode = count, break_down
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
 
@@ -55,15 +61,21 @@ def start(model):
 
 
 def until_it_breaks(server):
-    """(status, body) of two streams and two aggregates; two of the four run, two wait."""
+    """(status, body) of two streams and two aggregates; two of the four run, two wait. The first is a
+    stream that has begun before the others come."""
+    has_begun = threading.Event()
 
     def one(stream):
         body = {**HELLO, "max_tokens": 100, "stream": stream, "ignore_eos": True}
-        answer = server.http.post(CHAT, json=body)
-        return answer.status_code, answer.text
+        with server.http.stream("POST", CHAT, json=body) as answer:
+            has_begun.set()
+            return answer.status_code, answer.read().decode()
 
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(one, (True, True, False, False)))
+        first = pool.submit(one, True)
+        assert has_begun.wait(60)
+        others = list(pool.map(one, (True, False, False)))
+        return [first.result(), *others]
 
 
 def check_answers(answers, log):

@@ -15,10 +15,10 @@ import psutil
 
 from ninfer_jax.cli.bench_server import free_port
 
-READY_SECONDS = 300.0
-REST_SECONDS = 120.0
+READY_SECONDS = 1800.0
+REST_SECONDS = 300.0
 POLL_SECONDS = 0.1
-STOP_SECONDS = 120.0
+STOP_SECONDS = 300.0
 MIB = 1 << 20
 ROOT = Path(__file__).parents[2]
 CONFIG = {
