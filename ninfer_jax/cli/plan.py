@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninfer_jax.cli.plan_programs import (
-    NAMES,
     closing_lines,
     compile_programs,
     compiled_total,
@@ -24,6 +23,7 @@ from ninfer_jax.engine.gpu_targets import (
     gpu_target,
     prepare_environment,
 )
+from ninfer_jax.engine.shapes import PROGRAMS
 from ninfer_jax.errors import ConfigError
 from ninfer_jax.server.options import ServeOptions, resolve
 from ninfer_jax.server.options import add_arguments as add_options
@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--programs",
         type=program_names,
-        default=NAMES,
+        default=PROGRAMS,
         metavar="NAMES",
-        help=f"with --compile: only these of {','.join(NAMES)}",
+        help=f"with --compile: only these of {','.join(PROGRAMS)}",
     )
     parser.add_argument("--layers", type=int, metavar="N", help="plan only the first N layers of the model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ninfer_jax.engine.gpu_targets import GpuTarget, compile_only_sharding
+from ninfer_jax.engine.shapes import PROGRAMS
 from ninfer_jax.observe.sizes import binary_size
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from ninfer_jax.engine.ledger import Deployment, Ledger
     from ninfer_jax.models.base import Architecture
 
-NAMES = ("prefill", "decode", "reset_lane", "copy_page")
 COLUMNS = {
     "program": -14,
     "arguments": 11,
@@ -27,11 +27,11 @@ COLUMNS = {
 
 
 def program_names(text: str) -> tuple[str, ...]:
-    """A comma-separated choice of :data:`NAMES`, for argparse."""
+    """A comma-separated choice of :data:`PROGRAMS`, for argparse."""
     chosen = tuple(name.strip() for name in text.split(","))
     for name in chosen:
-        if name not in NAMES:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(NAMES)}")
+        if name not in PROGRAMS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(PROGRAMS)}")
     return chosen
 
 

@@ -12,8 +12,8 @@ import jax
 
 from ninfer_jax.engine.ledger import Deployment, nbytes, state_shapes, table_shapes, weight_shapes
 from ninfer_jax.engine.programs import ProgramSpec
-from ninfer_jax.engine.shapes import ShapeLadder
-from ninfer_jax.engine.warmup import GPU_OPTIONS, PROGRAMS, lower_programs
+from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
+from ninfer_jax.engine.warmup import GPU_OPTIONS, lower_programs
 from ninfer_jax.models.weights import spec_leaves
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")

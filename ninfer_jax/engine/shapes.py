@@ -6,6 +6,10 @@ badly between two buckets is run as several.
 
 from dataclasses import dataclass
 
+PROGRAMS = ("prefill", "decode", "bind_lane", "copy_image")
+"""Names of all programs; the first two have one for each size of the ladder, the last is there only with
+slots for checkpoints."""
+
 PREFILL_BUCKETS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """Tokens of one prefill program. Each costs start-up time (trace, compile or cache read)."""
 

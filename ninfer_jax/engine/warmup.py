@@ -18,16 +18,13 @@ import numpy as np
 from ninfer_jax.cache_home import cache_home
 from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
-from ninfer_jax.engine.shapes import ShapeLadder
+from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
 from ninfer_jax.models.base import Weights
 
 Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (programs ready, programs in all), on the thread that warms up."""
-
-PROGRAMS = ("prefill", "decode", "bind_lane", "copy_image")
-"""Names of all programs; the first two have one for each size of the ladder."""
 
 CACHE_DIRECTORY = "jax_compilation_cache_dir"
 CACHE_SETTINGS: Mapping[str, Any] = {

@@ -8,7 +8,6 @@ import pytest
 from ninfer_jax.cli import plan_programs
 from ninfer_jax.engine.aot import Move, ProgramReport
 from ninfer_jax.engine.ledger import Ledger
-from ninfer_jax.engine.warmup import PROGRAMS
 
 GIB = 1 << 30
 LEDGER = Ledger(
@@ -36,10 +35,6 @@ DECODE = ProgramReport(
 )
 
 
-def test_the_programs_are_the_engines():
-    assert plan_programs.NAMES == PROGRAMS
-
-
 def test_a_row_stands_under_its_heading():
     (row,) = plan_programs.program_lines(DECODE)
     assert " ".join(row.split()) == "decode 1 24.0 GiB 4.0 GiB 1.0 GiB 1,311 0 1.2 s 23.6 s"
@@ -54,16 +49,16 @@ def test_a_large_move_is_shown_whole():
 
 
 def test_the_end_compares_the_peak_with_the_ledger():
-    small = replace(DECODE, name="copy_page", size=0, temporaries=0)
+    small = replace(DECODE, name="copy_image", size=0, temporaries=0)
     lines = "\n".join(plan_programs.closing_lines(LEDGER, [DECODE, small]))
     assert "pools and state of 4.0 GiB: in place in every program" in lines
     assert "predicted 26.0 GiB, compiled 26.0 GiB (+0.0%)" in lines
-    assert "not in place in copy_page\n" in "\n".join(
+    assert "not in place in copy_image\n" in "\n".join(
         plan_programs.closing_lines(LEDGER, [DECODE, replace(small, aliased=3 * GIB)])
     )
 
 
 def test_programs_are_chosen_by_name():
-    assert plan_programs.program_names("decode, copy_page") == ("decode", "copy_page")
+    assert plan_programs.program_names("decode, copy_image") == ("decode", "copy_image")
     with pytest.raises(argparse.ArgumentTypeError, match="'encode' is not one of prefill, decode"):
         plan_programs.program_names("encode")
