@@ -39,13 +39,13 @@ class LiveServer:
         self._listener = listen("127.0.0.1", 0)
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> "LiveServer":
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60), "the server did not start"
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -99,7 +99,7 @@ def test_a_body_at_the_limit_is_served(start):
 def test_a_body_that_does_not_arrive_in_time_is_given_up(start):
     server = start(pending_timeout_ms=200)
     server.resident.model().engine.pending_timeout = 0.2
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
         slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
         status = slow.recv(4096).split(b"\r\n")[0]
     assert b"503" in status
@@ -114,7 +114,7 @@ def test_a_compressed_body_is_refused(start):
 @pytest.mark.parametrize("raw", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9\r\n\r\n"])
 def test_what_is_not_http_gets_400_and_the_door(start, raw):
     server = start()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(raw)
         assert connection.recv(4096).startswith(b"HTTP/1.1 400")
     assert server.http.get("/health").status_code == 200

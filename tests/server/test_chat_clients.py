@@ -20,7 +20,7 @@ def client(start):
 
     def connect(engine, *, key="unused", frontend=None, **options):
         server = start(engine, frontend or hybrid(), **options)
-        opened.append(openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, timeout=20))
+        opened.append(openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, timeout=60))
         return opened[-1]
 
     yield connect

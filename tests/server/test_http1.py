@@ -24,7 +24,7 @@ def chunks(*pieces, end=b"0\r\n\r\n"):
 
 def exchange(server, *pieces, half_close=False):
     """Every byte that comes back for these, up to the end of the first answer or of the connection."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         for piece in pieces:
             connection.sendall(piece)
         if half_close:
@@ -66,7 +66,7 @@ def test_another_transfer_coding_is_400(start, coding):
 )
 def test_trailers_are_dropped_and_never_a_request(start, trailers):
     server = start()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(head(CHUNKED) + chunks(RAW, end=b"0\r\n" + trailers + b"\r\n"))
         received = b""
         while piece := connection.recv(65536):

@@ -21,7 +21,7 @@ def client(start):
 
     def connect(engine, *, key="unused", **options):
         server = start(engine, hybrid(), **options)
-        opened.append(anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, timeout=20))
+        opened.append(anthropic.Anthropic(base_url=server.url, api_key=key, max_retries=0, timeout=60))
         return opened[-1]
 
     yield connect
@@ -131,7 +131,7 @@ def test_messages_error_classes(client):
 
 def test_messages_bearer_token_is_accepted(start):
     server = start(engine_for("</think>\n\nok"), hybrid(), api_key="secret")
-    with anthropic.Anthropic(base_url=server.url, auth_token="secret", api_key=None, timeout=20) as api:
+    with anthropic.Anthropic(base_url=server.url, auth_token="secret", api_key=None, timeout=60) as api:
         assert api.messages.create(**HI).content[0].text == "ok"
 
 

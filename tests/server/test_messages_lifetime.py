@@ -1,7 +1,6 @@
 """Errors in Anthropic's form and status, before the first byte and after it; ids; keep-alives."""
 
 import json
-import time
 
 import pytest
 
@@ -189,9 +188,7 @@ def test_messages_a_client_that_leaves_frees_its_place(start):
 def test_messages_the_start_up_probe_is_harmless(start):
     """Claude Code asks ``HEAD /`` first and takes any answer."""
     server = start(engine_for("</think>\n\nok"), hybrid())
-    began = time.monotonic()
     answer = server.http.head("/")
     assert answer.status_code < 500
     assert answer.content == b""
-    assert time.monotonic() - began < 5
     assert events(server)[-1]["type"] == "message_stop"

@@ -305,7 +305,7 @@ def test_what_is_not_an_object_is_400(real, dialect, raw):
 def test_a_stream_that_is_left_frees_its_place(real, dialect):
     body = dialect.streamed(dialect.body(text="leave me", tokens=400))
     with (
-        httpx.Client(base_url=real.url, timeout=20, trust_env=False) as client,
+        httpx.Client(base_url=real.url, timeout=60, trust_env=False) as client,
         client.stream("POST", dialect.path, json=body) as answer,
     ):
         next(answer.iter_lines())

@@ -19,7 +19,7 @@ def client(start):
 
     def connect(engine, **options):
         server = start(engine, hybrid(), **options)
-        opened.append(openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=20))
+        opened.append(openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=60))
         return opened[-1]
 
     yield connect

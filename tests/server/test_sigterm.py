@@ -13,35 +13,46 @@ from tests.cli.test_serve import CHAT, Running, model
 
 __all__ = ["model"]
 
-SLOW = """
+GATED = """
 import sys
 import time
+from pathlib import Path
 from ninfer_jax.cli import environment
 environment.prepare()
 from ninfer_jax.cli.main import main
 from ninfer_jax.engine.runner import DeviceRunner
-prefill = DeviceRunner.prefill
-def slowly(self, *arguments, **members):
-    time.sleep(0.3)
+prefill, gate = DeviceRunner.prefill, Path({gate!r})
+def when_open(self, *arguments, **members):
+    while not gate.exists():
+        time.sleep(0.01)
     return prefill(self, *arguments, **members)
-DeviceRunner.prefill = slowly
+DeviceRunner.prefill = when_open
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
 PROMPT = {"messages": [{"role": "user", "content": "a long prompt " * 6}], "temperature": 0, "max_tokens": 2}
 
 
-def slow_prefill(*arguments):
-    return [sys.executable, "-c", SLOW, *map(str, arguments)]
+@pytest.fixture
+def gate(tmp_path):
+    """While this file is gone no chunk of a prompt is computed."""
+    path = tmp_path / "gate"
+    path.touch()
+    yield path
+    path.touch()
 
 
 @pytest.fixture
-def start(model):
+def start(model, gate):
     running = []
 
+    def launch(*arguments):
+        return [sys.executable, "-c", GATED.format(gate=str(gate)), *map(str, arguments)]
+
     def begin(*flags):
-        server = Running(model, *flags, launch=slow_prefill)
+        server = Running(model, *flags, launch=launch)
         running.append(server)
         server.wait_ready()
+        gate.unlink()
         return server
 
     yield begin
@@ -52,9 +63,9 @@ def start(model):
             server.process.communicate()
 
 
-def stop_during_prefill(server):
+def stop_during_prefill(server, then=lambda: None):
     """The lines of a stream that had its first progress when the signal came, and the answer of an
-    aggregate request that waited beside it."""
+    aggregate request that waited beside it. ``then`` is called after the signal."""
     url = f"http://127.0.0.1:{server.port}"
     body = {**PROMPT, "stream": True, "return_progress": True}
     aggregate, lines = None, []
@@ -70,13 +81,19 @@ def stop_during_prefill(server):
                 while server.http.get("/stats").json()["outstanding"] < 2:
                     time.sleep(0.01)
                 server.process.send_signal(signal.SIGTERM)
-        server.http.close()
+                then()
         return lines, aggregate.result()
 
 
-def test_a_prompt_that_is_being_prefilled_is_finished(start):
+def test_a_prompt_that_is_being_prefilled_is_finished(start, gate):
     server = start("--shutdown-grace-ms", 60_000)
-    lines, aggregate = stop_during_prefill(server)
+
+    def go_on_when_draining():
+        while server.health() != 503:
+            time.sleep(0.01)
+        gate.touch()
+
+    lines, aggregate = stop_during_prefill(server, go_on_when_draining)
     _, log = server.process.communicate(timeout=60)
     assert server.process.returncode == 0
     assert lines[-1] == "data: [DONE]"
@@ -90,9 +107,10 @@ def test_a_prompt_that_is_being_prefilled_is_finished(start):
     assert log.splitlines()[-1].endswith("stopped")
 
 
-def test_a_prefill_that_outlives_the_grace_period_ends_in_form(start):
+def test_a_prefill_that_outlives_the_grace_period_ends_in_form(start, gate):
     server = start("--shutdown-grace-ms", 0)
     lines, aggregate = stop_during_prefill(server)
+    gate.touch()
     _, log = server.process.communicate(timeout=60)
     assert server.process.returncode == 0
     assert lines[-1] == "data: [DONE]"
