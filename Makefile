@@ -19,6 +19,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy profiles
 
 parity: $(VENV)/.parity
 	$(BIN)/python -m pytest -m parity

@@ -23,9 +23,10 @@ from ninfer_jax.models.base import PAGE_SIZE, ModelState, StepInputs
 from ninfer_jax.models.state import allocate_state
 from ninfer_jax.models.weights import random_weights
 
+VOCABULARY = 49152
 CONFIG = {
     "model_type": "llama",
-    "vocab_size": 49152,
+    "vocab_size": VOCABULARY,
     "hidden_size": 576,
     "intermediate_size": 1536,
     "num_hidden_layers": 30,
@@ -53,7 +54,7 @@ def step_inputs(starts: list[int], columns: int, width: int) -> StepInputs:
     rows = len(starts)
     rng = np.random.default_rng(0)
     return StepInputs(
-        tokens=jnp.asarray(rng.integers(0, CONFIG["vocab_size"], (rows, columns)), jnp.int32),
+        tokens=jnp.asarray(rng.integers(0, VOCABULARY, (rows, columns)), jnp.int32),
         positions=jnp.asarray(np.array(starts)[None, :, None] + np.arange(columns), jnp.int32),
         starts=jnp.asarray(starts, jnp.int32),
         lengths=jnp.full(rows, columns, jnp.int32),

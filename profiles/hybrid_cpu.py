@@ -82,11 +82,12 @@ class Ours:
         )
         model = load(folder, weights=weights)
         self.num_parameters = model.num_parameters
-        self.runner, _ = build_device(model, config)
+        self.runner, cache = build_device(model, config)
+        self.slot = cache.slots.allocate()
         self.pages = tuple(range(1, context // 64 + 1))
 
     def prefill(self, tokens: list[int]) -> float:
-        self.runner.bind(0, LaneBinding(self.pages, SamplingParams(temperature=0), len(tokens)))
+        self.runner.bind(0, LaneBinding(self.pages, self.slot, SamplingParams(temperature=0), len(tokens)))
         begin = time.perf_counter()
         self.runner.prefill(0, tokens, 0, sample=True).wait()
         return time.perf_counter() - begin

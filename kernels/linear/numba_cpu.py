@@ -23,6 +23,12 @@ TILE = 32
 BLOCK = 4
 """Rows, and outputs, of one tile of sums."""
 
+PANEL_BYTES = 24 * 1024
+"""Weights that many rows pass while they lie in the first-level cache."""
+
+PANEL_ROWS = 64
+"""Rows that pass a panel of weights before the next, and lie in the second-level cache meanwhile."""
+
 AHEAD = 4096
 """Bytes between what is multiplied and what is fetched: hardware prefetchers stop at a page's end."""
 
@@ -74,26 +80,31 @@ def _kernel(element: str) -> tuple[Any, Any]:
         whole = inputs // LANES * LANES
         x_row, w_row, y_row = x.strides[0], weight.strides[0], out.strides[0]
         xs, ws, scales, ys = x.ctypes.data, weight.ctypes.data, scale.ctypes.data, out.ctypes.data
-        for row in range(0, rows, BLOCK):
-            num_rows = min(rows - row, BLOCK)
-            a = xs + row * x_row
-            for output in range(low, blocks_end, BLOCK):
-                w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
-                if row == 0:
-                    for line in range(0, BLOCK * w_row, 64):
-                        prefetch(w + AHEAD + line)
-                if num_rows == 4:
-                    tile4(a, x_row, w, w_row, whole, s, y, y_row)
-                elif num_rows == 1:
-                    tile1(a, x_row, w, w_row, whole, s, y, y_row)
-                elif num_rows == 2:
-                    tile2(a, x_row, w, w_row, whole, s, y, y_row)
-                else:
-                    tile3(a, x_row, w, w_row, whole, s, y, y_row)
-            for output in range(blocks_end, high):
-                w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
-                for r in range(num_rows):
-                    single(a + r * x_row, x_row, w, w_row, whole, s, y + r * y_row, y_row)
+        group = max(PANEL_BYTES // w_row // BLOCK, 1) * BLOCK
+        for first_row in range(0, rows, PANEL_ROWS):
+            last_row = min(first_row + PANEL_ROWS, rows)
+            for first in range(low, blocks_end, group):
+                for row in range(first_row, last_row, BLOCK):
+                    num_rows = min(last_row - row, BLOCK)
+                    a = xs + row * x_row
+                    for output in range(first, min(first + group, blocks_end), BLOCK):
+                        w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
+                        if row == 0:
+                            for line in range(0, BLOCK * w_row, 64):
+                                prefetch(w + AHEAD + line)
+                        if num_rows == 4:
+                            tile4(a, x_row, w, w_row, whole, s, y, y_row)
+                        elif num_rows == 1:
+                            tile1(a, x_row, w, w_row, whole, s, y, y_row)
+                        elif num_rows == 2:
+                            tile2(a, x_row, w, w_row, whole, s, y, y_row)
+                        else:
+                            tile3(a, x_row, w, w_row, whole, s, y, y_row)
+        for output in range(blocks_end, high):
+            w, s = ws + output * w_row, scales + 4 * output
+            for row in range(rows):
+                y = ys + row * y_row + 4 * output
+                single(xs + row * x_row, x_row, w, w_row, whole, s, y, y_row)
         if whole < inputs:
             add_tail(x, weight, scale, out, low, high)
 
