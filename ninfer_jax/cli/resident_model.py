@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 
 from ninfer_jax.artifact.demo import demo_model
-from ninfer_jax.artifact.loader import activation_dtype, load
+from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
 from ninfer_jax.cli.deployment import deployment
 from ninfer_jax.cli.ledger import memory_lines
 from ninfer_jax.config import WeightFormat
@@ -54,18 +54,30 @@ def load_resident(
     ``on_failure`` is called on that thread when the engine as a whole has failed.
     """
     path = path or demo_model()
-    started = time.monotonic()
-    device = jax.devices()[0]
-    logger.info("loading %s on %s", path.name, device.device_kind)
+    logger.info("loading %s on %s", path.name, jax.devices()[0].device_kind)
     sizing = Sizing(options)
-    model = load(
-        path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
-    )
+    model = load_model(path, options, sizing)
     frontend = Frontend.from_resources(
         model.resources,
         max_context=options.max_context,
         model_id=model.identity.model_id,
         find_frontiers=prefix_policy(model.config, sizing.deployment.config).reads_frontiers,
+    )
+    engine = build_engine(
+        model,
+        sizing.deployment.config,
+        observer=monitor,
+        on_failure=on_failure,
+        progress=Reporter("compiling programs"),
+    )
+    facts = start_facts(path, options, model, engine, sizing)
+    return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
+
+
+def load_model(path: Path, options: ServeOptions, sizing: "Sizing") -> LoadedModel:
+    started = time.monotonic()
+    model = load(
+        path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
     )
     logger.info(
         "loaded %s: %s, %s parameters, %s weights in %s, %.1f s",
@@ -76,26 +88,25 @@ def load_resident(
         binary_size(model.weight_bytes),
         time.monotonic() - started,
     )
-    engine = build_engine(
-        model,
-        sizing.deployment.config,
-        observer=monitor,
-        on_failure=on_failure,
-        progress=Reporter("compiling programs"),
-    )
-    runner = cast(DeviceRunner, engine.scheduler.services.executor)
+    return model
+
+
+def start_facts(
+    path: Path, options: ServeOptions, model: LoadedModel, engine: HostEngine, sizing: "Sizing"
+) -> Mapping[str, Any]:
+    """The ``server_start`` record; its ledger has the temporaries that were compiled."""
+    device = jax.devices()[0]
+    runner = engine.scheduler.services.executor
+    assert isinstance(runner, DeviceRunner)
     ledger = replace(sizing.ledger, temporaries=runner.temporaries)
-    logger.info(
-        "compiled: %s of graph temporaries where %s were planned",
-        binary_size(ledger.temporaries),
-        binary_size(sizing.ledger.temporaries),
-    )
-    public = {name: value for name, value in asdict(options).items() if name != "api_key"}
-    facts = server_start(
+    planned = binary_size(sizing.ledger.temporaries)
+    compiled = binary_size(ledger.temporaries)
+    logger.info("compiled: %s of graph temporaries where %s were planned", compiled, planned)
+    return server_start(
         engine.info,
         artifact=path,
         weights=model.weight_format,
-        options=public,
+        options={name: value for name, value in asdict(options).items() if name != "api_key"},
         stats=engine.stats(),
         device={"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
         memory={
@@ -104,7 +115,6 @@ def load_resident(
             "device": device.memory_stats(),  # what its allocator says; None where there is no such thing
         },
     )
-    return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
 
 
 class Sizing:

@@ -108,7 +108,7 @@ class Ledger:
         rows = [
             *((f"weights in {dtype}", size) for dtype, size in self.weights.items()),
             *((f"{pools} {dtype}", size) for dtype, size in self.kv_pools.items()),
-            (f"state of {self.num_images} sequences", self.state),
+            (f"state of {self.num_images} sequence{'' if self.num_images == 1 else 's'}", self.state),
             ("workspace", self.workspace),
             ("graph temporaries", self.temporaries),
             ("runtime", self.runtime),

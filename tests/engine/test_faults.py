@@ -10,7 +10,7 @@ import pytest
 
 from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.host_engine import HostEngine
-from ninfer_jax.engine.observer import REPORT_SECONDS, GuardedObserver, NullObserver
+from ninfer_jax.engine.observer import NullObserver
 from ninfer_jax.errors import EngineError, EngineUnavailableError, InvalidPromptError, NinferError
 from ninfer_jax.types import (
     Admitted,
@@ -286,24 +286,6 @@ def test_an_observer_that_raises_is_heard_of_and_kept() -> None:
     stats = run.engine.stats()
     assert stats["observer_failures"] >= observer.finishes
     run.close()
-
-
-def test_a_failing_observer_is_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
-    class Observer(NullObserver):
-        def round(self, *arguments: Any) -> None:
-            raise InjectedError("observer")
-
-    clock = [0.0]
-    guarded = GuardedObserver(Observer(), lambda: clock[0])
-    for _ in range(3):
-        for _ in range(100):
-            guarded.round(1, 1, 0.0)
-        clock[0] += REPORT_SECONDS
-    messages = [record.message for record in caplog.records]
-    assert messages == [
-        f"the engine observer failed, {count} calls since the start" for count in (1, 101, 201)
-    ]
-    assert guarded.failures == 300
 
 
 def test_a_failure_callback_that_raises_changes_nothing() -> None:
