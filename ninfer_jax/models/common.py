@@ -1,5 +1,6 @@
 """Blocks that several architectures share. Activations are ``[B, T, ...]``; statistics are float32."""
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_jax.kernels.cpu import materialise
+from ninfer_jax.kernels.linear import Matrix, linear
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float, *, zero_centred: bool = False) -> jax.Array:
@@ -19,6 +21,18 @@ def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float, *, zero_centred: b
         gain = 1.0 + gain
     variance = jnp.mean(wide * wide, axis=-1, keepdims=True)
     return (wide * jax.lax.rsqrt(variance + epsilon) * gain).astype(x.dtype)
+
+
+def split_heads(fused: jax.Array, head_dim: int, *counts: int) -> list[jax.Array]:
+    """A fused projection ``[B, T, rows]`` as ``[B, T, count, D]`` for each of ``counts``, in their order."""
+    heads = fused.reshape(*fused.shape[:2], sum(counts), head_dim)
+    return jnp.split(heads, list(itertools.accumulate(counts[:-1])), axis=2)
+
+
+def head_scores(hidden: jax.Array, head: Matrix | None, embedding: Matrix) -> jax.Array:
+    """``[..., H] -> [..., V]`` float32, by the embedding where the head is tied to it."""
+    with jax.named_scope("head"):
+        return linear(hidden, embedding if head is None else head).astype(jnp.float32)
 
 
 def swiglu(gate_up: jax.Array) -> jax.Array:

@@ -9,15 +9,22 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from ninfer_jax.errors import UnsupportedModelError
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
-from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, ModelState, StepInputs
-from ninfer_jax.models.common import Rope, apply_rope, rms_norm, rope_tables, swiglu
+from ninfer_jax.models.base import KVPool, LayerKind, ModelState, StepInputs
+from ninfer_jax.models.common import (
+    Rope,
+    apply_rope,
+    head_scores,
+    rms_norm,
+    rope_tables,
+    split_heads,
+    swiglu,
+)
 from ninfer_jax.models.hf_config import ConfigReader, read_rope
-from ninfer_jax.models.specs import bias, matrix, vector
+from ninfer_jax.models.specs import bias, matrix, vector, vocabulary
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 
@@ -168,18 +175,14 @@ def _abstract_layer(config: LlamaConfig, index: int) -> LayerWeights:
     )
 
 
-def _abstract_vocab(config: LlamaConfig, source: str, role: Any) -> Any:
-    shape = (config.vocab_size, config.hidden_size)
-    return ArraySpec(shape, ("vocab", "hidden"), (source,), (shape,), role=role)
-
-
 def abstract(config: LlamaConfig) -> LlamaWeights:
     """The weights tree with an ArraySpec for each array."""
+    table = partial(vocabulary, config.vocab_size, config.hidden_size)
     return LlamaWeights(
-        embedding=_abstract_vocab(config, "model.embed_tokens.weight", "embedding"),
+        embedding=table("model.embed_tokens.weight", "embedding"),
         layers=tuple(_abstract_layer(config, index) for index in range(config.num_layers)),
         norm=vector(config.hidden_size, "model.norm.weight", "hidden"),
-        head=None if config.tied_head else _abstract_vocab(config, "lm_head.weight", "matmul"),
+        head=None if config.tied_head else table("lm_head.weight", "matmul"),
     )
 
 
@@ -194,8 +197,7 @@ def _attention(
     """``[B, T, H] -> [B, T, H]`` and the pool with this step's keys and values."""
     rows, columns, _ = x.shape
     fused = linear(x, weights.qkv, weights.qkv_bias)
-    heads = fused.reshape(rows, columns, config.num_heads + 2 * config.num_kv_heads, config.head_dim)
-    q, k, v = jnp.split(heads, (config.num_heads, config.num_heads + config.num_kv_heads), axis=2)
+    q, k, v = split_heads(fused, config.head_dim, config.num_heads, config.num_kv_heads, config.num_kv_heads)
     if weights.q_norm is not None and weights.k_norm is not None:
         q = rms_norm(q, weights.q_norm, config.rms_norm_eps)
         k = rms_norm(k, weights.k_norm, config.rms_norm_eps)
@@ -250,6 +252,4 @@ def forward(
 def logits(config: LlamaConfig, weights: LlamaWeights, hidden: jax.Array) -> jax.Array:
     """``[..., H] -> [..., V]`` float32."""
     del config
-    with jax.named_scope("head"):
-        head = weights.embedding if weights.head is None else weights.head
-        return linear(hidden, head).astype(jnp.float32)
+    return head_scores(hidden, weights.head, weights.embedding)

@@ -15,9 +15,9 @@ from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_de
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, LayerState, ModelState, StepInputs
-from ninfer_jax.models.common import apply_rope, cos_and_sin, rms_norm, swiglu
+from ninfer_jax.models.common import apply_rope, cos_and_sin, head_scores, rms_norm, split_heads, swiglu
 from ninfer_jax.models.qwen3_5_config import Qwen35Config, parse_config
-from ninfer_jax.models.specs import matrix, vector
+from ninfer_jax.models.specs import matrix, vector, vocabulary
 
 __all__ = ["abstract", "forward", "logits", "parse_config"]
 
@@ -148,15 +148,12 @@ def abstract_decoder(config: Qwen35Config, feed_forward: Callable[[str], Any]) -
         name = f"{config.prefix}layers.{index}."
         return abstract_layer(config, name, kind, feed_forward(name + "mlp."))
 
-    def vocabulary(source: str, role: Any) -> Any:
-        shape = (config.vocab_size, hidden)
-        return ArraySpec(shape, ("vocab", "hidden"), (source,), (shape,), role=role)
-
+    table = partial(vocabulary, config.vocab_size, hidden)
     return Qwen35Weights(
-        embedding=vocabulary(config.prefix + "embed_tokens.weight", "embedding"),
+        embedding=table(config.prefix + "embed_tokens.weight", "embedding"),
         layers=tuple(layer(index, kind) for index, kind in enumerate(config.layer_kinds)),
         norm=vector(hidden, config.prefix + "norm.weight", "hidden", "zeros"),
-        head=None if config.tied_head else vocabulary("lm_head.weight", "matmul"),
+        head=None if config.tied_head else table("lm_head.weight", "matmul"),
     )
 
 
@@ -184,8 +181,8 @@ def attention(
 ) -> tuple[jax.Array, KVPool]:
     """Gated full attention, ``[B, T, H] -> [B, T, H]``, and the pool with this step's keys and values."""
     rows, columns, _ = x.shape
-    fused = linear(x, weights.qkv).reshape(rows, columns, -1, config.head_dim)
-    gated, k, v = jnp.split(fused, (2 * config.num_heads, 2 * config.num_heads + config.num_kv_heads), axis=2)
+    fused, keys = linear(x, weights.qkv), config.num_kv_heads
+    gated, k, v = split_heads(fused, config.head_dim, 2 * config.num_heads, keys, keys)
     gated = gated.reshape(rows, columns, config.num_heads, 2, config.head_dim)
     q = rms_norm(gated[..., 0, :], weights.q_norm, config.rms_norm_eps, zero_centred=True)
     k = rms_norm(k, weights.k_norm, config.rms_norm_eps, zero_centred=True)
@@ -290,9 +287,7 @@ def forward(
 
 def logits(config: Qwen35Config, weights: Qwen35Weights, hidden: jax.Array) -> jax.Array:
     """``[..., H] -> [..., V]`` float32; ids that no token has are -inf."""
-    with jax.named_scope("head"):
-        head = weights.embedding if weights.head is None else weights.head
-        scores = linear(hidden, head).astype(jnp.float32)
-        if config.sample_vocab_size == config.vocab_size:
-            return scores
-        return jnp.where(jnp.arange(config.vocab_size) < config.sample_vocab_size, scores, -jnp.inf)
+    scores = head_scores(hidden, weights.head, weights.embedding)
+    if config.sample_vocab_size == config.vocab_size:
+        return scores
+    return jnp.where(jnp.arange(config.vocab_size) < config.sample_vocab_size, scores, -jnp.inf)

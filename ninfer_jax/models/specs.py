@@ -29,3 +29,8 @@ def bias(rows: Mapping[str, int], axis: str) -> Any:
     sources = tuple(name.removesuffix(".weight") + ".bias" for name in rows)
     shapes = tuple((size,) for size in rows.values())
     return ArraySpec((sum(rows.values()),), (axis,), sources, shapes, role="vector", init="normal")
+
+
+def vocabulary(rows: int, hidden: int, source: str, role: Role) -> Any:
+    """An embedding or a head, ``[V, H]``."""
+    return ArraySpec((rows, hidden), ("vocab", "hidden"), (source,), ((rows, hidden),), role=role)
