@@ -33,6 +33,10 @@ API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
 
 
+ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
+"""Weight formats, and what Numba sees of them."""
+
+
 class Buffer(NamedTuple):
     """An operand's or result's element type and rank; its sizes come with each call."""
 

@@ -16,9 +16,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ninfer_jax.kernels.cpu.intrinsics import as_pointer, emit_prefetch
+from ninfer_jax.kernels.cpu.ffi import ELEMENTS
+from ninfer_jax.kernels.cpu.intrinsics import as_pointer, bfloat16_to_float, emit_prefetch
 from ninfer_jax.kernels.cpu.vectors import (
-    ELEMENT_BYTES,
     FLOAT,
     INDEX,
     LANES,
@@ -58,7 +58,7 @@ def dot_tile(rows: int, outputs: int, element: str) -> Any:
             with cgutils.for_range_slice(builder, word(0), size, word(LANES)) as (index, _):
                 xi = [load(builder, offset(builder, a, index, word(4)), VECTOR) for a in xs]
                 for o, address in enumerate(ws):
-                    place = offset(builder, address, index, word(ELEMENT_BYTES[element]))
+                    place = offset(builder, address, index, word(np.dtype(ELEMENTS[element]).itemsize))
                     wi = load_widened(builder, place, element)
                     for r in range(rows):
                         add_product(builder, totals[r * outputs + o], xi[r], wi)
@@ -151,6 +151,56 @@ def softmax_row(vectors: int) -> Any:
     return tile
 
 
+@functools.cache
+def dot_block(element: str) -> Any:
+    """A compiled ``(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)``: ``dot_tile`` for 1 to 4
+    rows and outputs of any size; what is left over a whole number of vectors is added last."""
+    tile1, tile2, tile3, tile4 = (dot_tile(rows, 4, element) for rows in (1, 2, 3, 4))
+    single = dot_tile(1, 1, element)
+    stored, width = ELEMENTS[element], np.dtype(ELEMENTS[element]).itemsize
+    widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
+
+    @numba.njit
+    def add_tail(x: int, w: int, size: int, scale: int, out: int) -> None:
+        total = np.float32(0)
+        for index in range(size // LANES * LANES, size):
+            weight = numba.carray(as_pointer(w + width * index), 1, stored)[0]
+            total += _floats(x + 4 * index)[0] * widen(weight)
+        _floats(out)[0] += total * _floats(scale)[0]
+
+    @numba.njit
+    def block(
+        x: int, x_row: int, rows: int, w: int, w_row: int, outputs: int, size: int, scale: int, out: int,
+        out_row: int,
+    ) -> None:  # fmt: skip
+        whole = size // LANES * LANES
+        if outputs < 4:
+            for r in range(rows):
+                for o in range(outputs):
+                    place = out + r * out_row + 4 * o
+                    single(x + r * x_row, x_row, w + o * w_row, w_row, whole, scale + 4 * o, place, out_row)
+        elif rows == 4:
+            tile4(x, x_row, w, w_row, whole, scale, out, out_row)
+        elif rows == 3:
+            tile3(x, x_row, w, w_row, whole, scale, out, out_row)
+        elif rows == 2:
+            tile2(x, x_row, w, w_row, whole, scale, out, out_row)
+        else:
+            tile1(x, x_row, w, w_row, whole, scale, out, out_row)
+        if whole < size:
+            for r in range(rows):
+                for o in range(outputs):
+                    place = out + r * out_row + 4 * o
+                    add_tail(x + r * x_row, w + o * w_row, size, scale + 4 * o, place)
+
+    return block
+
+
+@numba.njit
+def _floats(address: int) -> Any:
+    return numba.carray(as_pointer(address), 1, np.float32)
+
+
 _wide = [outer_tile(rows, 4) for rows in (1, 2, 3, 4)]
 _narrow = [outer_tile(rows, 1) for rows in (1, 2, 3, 4)]
 _wide1, _wide2, _wide3, _wide4 = _wide
@@ -188,11 +238,6 @@ def _add_rows(
 
 
 @numba.njit
-def _float_at(address: int) -> Any:
-    return numba.carray(as_pointer(address), 1, np.float32)
-
-
-@numba.njit
 def add_matmul(
     a: int, a_row: int, rows: int, b: int, b_row: int, size: int, out: int, out_row: int, columns: int,
     soon: int,
@@ -207,7 +252,7 @@ def add_matmul(
         )  # fmt: skip
     for row in range(rows):
         for column in range(columns // LANES * LANES, columns):
-            place = _float_at(out + row * out_row + 4 * column)
+            place = _floats(out + row * out_row + 4 * column)
             for index in range(size):
-                factor = _float_at(a + row * a_row + 4 * index)[0]
-                place[0] += factor * _float_at(b + index * b_row + 4 * column)[0]
+                factor = _floats(a + row * a_row + 4 * index)[0]
+                place[0] += factor * _floats(b + index * b_row + 4 * column)[0]

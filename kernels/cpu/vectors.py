@@ -18,7 +18,6 @@ LANES = 16
 FLOAT, WORD, INDEX = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def word(value: int) -> ir.Constant:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
 
 TILE = 32
@@ -32,33 +32,16 @@ PANEL_ROWS = 64
 AHEAD = 4096
 """Bytes between what is multiplied and what is fetched: hardware prefetchers stop at a page's end."""
 
-ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
-"""Weight formats, and what Numba sees of them."""
-
 
 @functools.cache
 def _kernel(element: str) -> tuple[Any, Any]:
     """(count, run) for weights of one format."""
     import numba
 
-    from ninfer_jax.kernels.cpu.intrinsics import bfloat16_to_float, prefetch
-    from ninfer_jax.kernels.cpu.tiles import dot_tile
-    from ninfer_jax.kernels.cpu.vectors import LANES
+    from ninfer_jax.kernels.cpu.intrinsics import prefetch
+    from ninfer_jax.kernels.cpu.tiles import dot_block
 
-    zero = np.float32(0)
-    widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
-    tile1, tile2, tile3, tile4 = (dot_tile(rows, BLOCK, element) for rows in (1, 2, 3, 4))
-    single = dot_tile(1, 1, element)
-
-    @numba.njit
-    def add_tail(x: Any, weight: Any, scale: Any, out: Any, low: int, high: int) -> None:
-        """The inputs past the last whole vector, for outputs ``low`` to ``high``."""
-        for row in range(x.shape[0]):
-            for output in range(low, high):
-                total = zero
-                for i in range(x.shape[1] // LANES * LANES, x.shape[1]):
-                    total += x[row, i] * widen(weight[output, i])
-                out[row, output] += total * scale[output]
+    block = dot_block(element)
 
     @numba.njit
     def count(x: Any, weight: Any, scale: Any, out: Any) -> int:
@@ -76,37 +59,24 @@ def _kernel(element: str) -> tuple[Any, Any]:
     def run(task: int, x: Any, weight: Any, scale: Any, out: Any) -> None:
         rows, inputs = x.shape
         low, high = place(task, weight.shape[0])
-        blocks_end = low + (high - low) // BLOCK * BLOCK
-        whole = inputs // LANES * LANES
         x_row, w_row, y_row = x.strides[0], weight.strides[0], out.strides[0]
         xs, ws, scales, ys = x.ctypes.data, weight.ctypes.data, scale.ctypes.data, out.ctypes.data
-        group = max(PANEL_BYTES // w_row // BLOCK, 1) * BLOCK
+        panel = max(PANEL_BYTES // w_row // BLOCK, 1) * BLOCK
         for first_row in range(0, rows, PANEL_ROWS):
             last_row = min(first_row + PANEL_ROWS, rows)
-            for first in range(low, blocks_end, group):
+            for first in range(low, high, panel):
+                last = min(first + panel, high)
                 for row in range(first_row, last_row, BLOCK):
                     num_rows = min(last_row - row, BLOCK)
-                    a = xs + row * x_row
-                    for output in range(first, min(first + group, blocks_end), BLOCK):
-                        w, s, y = ws + output * w_row, scales + 4 * output, ys + row * y_row + 4 * output
+                    for output in range(first, last, BLOCK):
+                        w = ws + output * w_row
                         if row == 0:
                             for line in range(0, BLOCK * w_row, 64):
                                 prefetch(w + AHEAD + line)
-                        if num_rows == 4:
-                            tile4(a, x_row, w, w_row, whole, s, y, y_row)
-                        elif num_rows == 1:
-                            tile1(a, x_row, w, w_row, whole, s, y, y_row)
-                        elif num_rows == 2:
-                            tile2(a, x_row, w, w_row, whole, s, y, y_row)
-                        else:
-                            tile3(a, x_row, w, w_row, whole, s, y, y_row)
-        for output in range(blocks_end, high):
-            w, s = ws + output * w_row, scales + 4 * output
-            for row in range(rows):
-                y = ys + row * y_row + 4 * output
-                single(xs + row * x_row, x_row, w, w_row, whole, s, y, y_row)
-        if whole < inputs:
-            add_tail(x, weight, scale, out, low, high)
+                        block(
+                            xs + row * x_row, x_row, num_rows, w, w_row, min(last - output, BLOCK), inputs,
+                            scales + 4 * output, ys + row * y_row + 4 * output, y_row,
+                        )  # fmt: skip
 
     return count, run
 

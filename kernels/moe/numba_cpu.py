@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register
 from ninfer_jax.kernels.linear import Matrix, QuantArray
 
 TILE = 16
 """Channels of one task."""
 
-ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
-"""Weight formats, and what Numba sees of them."""
+BLOCK = 4
+"""Pairs, and channels, of one tile of sums."""
 
 _struct: Any = jax.ShapeDtypeStruct
 _INDEX = Buffer(np.int32, 1)
@@ -61,28 +61,11 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
     """(count, run) of the first products and (count, run) of the second."""
     import numba
 
-    from ninfer_jax.kernels.cpu.intrinsics import bfloat16_to_float, exp
+    from ninfer_jax.kernels.cpu.intrinsics import exp
+    from ninfer_jax.kernels.cpu.tiles import dot_block
 
     zero, one = np.float32(0), np.float32(1)
-    widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
-
-    @numba.njit(fastmath={"reassoc", "contract", "nsz"})
-    def four_by_two(x0: Any, x1: Any, x2: Any, x3: Any, w0: Any, w1: Any, out: Any) -> None:
-        """``out[o, r] = x_r . w_o``."""
-        a00 = a01 = a02 = a03 = a10 = a11 = a12 = a13 = zero
-        for i in range(x0.shape[0]):
-            u0, u1 = widen(w0[i]), widen(w1[i])
-            v0, v1, v2, v3 = x0[i], x1[i], x2[i], x3[i]
-            a00 += v0 * u0
-            a01 += v1 * u0
-            a02 += v2 * u0
-            a03 += v3 * u0
-            a10 += v0 * u1
-            a11 += v1 * u1
-            a12 += v2 * u1
-            a13 += v3 * u1
-        out[0, 0], out[0, 1], out[0, 2], out[0, 3] = a00, a01, a02, a03
-        out[1, 0], out[1, 1], out[1, 2], out[1, 3] = a10, a11, a12, a13
+    block = dot_block(element)
 
     @numba.njit(inline="always")
     def first_of(expert: int, ends: Any) -> int:
@@ -99,23 +82,36 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
         task: int, x: Any, gate_up: Any, scale: Any, order: Any, ends: Any, active: Any, experts: Any,
         hidden: Any,
     ) -> None:  # fmt: skip
-        inner, top_k = hidden.shape[1], experts.shape[1]
+        inner, top_k, size = hidden.shape[1], experts.shape[1], x.shape[1]
         tiles = (inner + TILE - 1) // TILE
         expert, low = active[task // tiles], task % tiles * TILE
-        last = ends[expert] - 1
-        sums = np.empty((2, 4), np.float32)
-        for p in range(first_of(expert, ends), last + 1, 4):
-            p1, p2, p3 = min(p + 1, last), min(p + 2, last), min(p + 3, last)
-            x0, x1 = x[order[p] // top_k], x[order[p1] // top_k]
-            x2, x3 = x[order[p2] // top_k], x[order[p3] // top_k]
-            for channel in range(low, min(low + TILE, inner)):
-                up = inner + channel
-                four_by_two(x0, x1, x2, x3, gate_up[expert, channel], gate_up[expert, up], sums)
-                for r in range(min(4, last + 1 - p)):
-                    gate = sums[0, r] * scale[expert, channel]
-                    small = exp(-abs(gate))
-                    gate *= (one if gate >= zero else small) / (one + small)
-                    hidden[p + r, channel] = gate * (sums[1, r] * scale[expert, up])
+        end = ends[expert]
+        tokens = np.empty((BLOCK, size), np.float32)
+        gates, ups = np.empty((2, BLOCK, BLOCK), np.float32)
+        row, w_row, y_row = tokens.strides[0], gate_up.strides[1], gates.strides[0]
+        weights = gate_up.ctypes.data + expert * gate_up.strides[0]
+        scales = scale.ctypes.data + expert * scale.strides[0]
+        for p in range(first_of(expert, ends), end, BLOCK):
+            pairs = min(end - p, BLOCK)
+            for r in range(pairs):
+                token = order[p + r] // top_k
+                for i in range(size):
+                    tokens[r, i] = x[token, i]
+            for gate in range(low, min(low + TILE, inner), BLOCK):
+                channels, up = min(inner - gate, BLOCK), inner + gate
+                block(
+                    tokens.ctypes.data, row, pairs, weights + gate * w_row, w_row, channels, size,
+                    scales + 4 * gate, gates.ctypes.data, y_row,
+                )  # fmt: skip
+                block(
+                    tokens.ctypes.data, row, pairs, weights + up * w_row, w_row, channels, size,
+                    scales + 4 * up, ups.ctypes.data, y_row,
+                )  # fmt: skip
+                for r in range(pairs):
+                    for c in range(channels):
+                        small = exp(-abs(gates[r, c]))
+                        sigmoid = (one if gates[r, c] >= zero else small) / (one + small)
+                        hidden[p + r, gate + c] = gates[r, c] * sigmoid * ups[r, c]
 
     @numba.njit
     def count_output(
@@ -128,32 +124,29 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
         task: int, hidden: Any, down: Any, scale: Any, order: Any, ends: Any, active: Any, weights: Any,
         out: Any,
     ) -> None:  # fmt: skip
-        top_k = weights.shape[1]
+        top_k, size = weights.shape[1], hidden.shape[1]
         low, high = task * TILE, min((task + 1) * TILE, out.shape[1])
         out[:, low:high] = zero
-        sums = np.empty((2, 4), np.float32)
+        sums = np.empty((BLOCK, BLOCK), np.float32)
+        row, w_row = hidden.strides[0], down.strides[1]
         for index in range(active[active.size - 1]):
             expert = active[index]
-            last = ends[expert] - 1
-            for p in range(first_of(expert, ends), last + 1, 4):
-                p1, p2, p3 = min(p + 1, last), min(p + 2, last), min(p + 3, last)
-                for o0 in range(low, high, 2):
-                    o1 = min(o0 + 1, high - 1)
-                    four_by_two(
-                        hidden[p],
-                        hidden[p1],
-                        hidden[p2],
-                        hidden[p3],
-                        down[expert, o0],
-                        down[expert, o1],
-                        sums,
-                    )
-                    for r in range(min(4, last + 1 - p)):
+            end = ends[expert]
+            experts_down = down.ctypes.data + expert * down.strides[0]
+            scales = scale.ctypes.data + expert * scale.strides[0]
+            for p in range(first_of(expert, ends), end, BLOCK):
+                pairs = min(end - p, BLOCK)
+                for first in range(low, high, BLOCK):
+                    outputs = min(high - first, BLOCK)
+                    block(
+                        hidden.ctypes.data + p * row, row, pairs, experts_down + first * w_row, w_row,
+                        outputs, size, scales + 4 * first, sums.ctypes.data, sums.strides[0],
+                    )  # fmt: skip
+                    for r in range(pairs):
                         pair = order[p + r]
                         token, weight = pair // top_k, weights[pair // top_k, pair % top_k]
-                        out[token, o0] += weight * (sums[0, r] * scale[expert, o0])
-                        if o1 > o0:
-                            out[token, o1] += weight * (sums[1, r] * scale[expert, o1])
+                        for o in range(outputs):
+                            out[token, first + o] += weight * sums[r, o]
 
     return count_hidden, run_hidden, count_output, run_output
 
