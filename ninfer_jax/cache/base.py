@@ -73,9 +73,6 @@ class KVCache(ABC):
         self.slots = SlotPool(storage.num_lanes, storage.num_checkpoints)
         policy.attach(self.slots, self._forget)
         self.tasks = TaskTable()
-        self.revision = 0
-        """Moves whenever holders or kept contents change at admission or finish; plain decode does
-        not move it. A decision made under one revision is stale under another."""
         self._reserved = 0
 
     @property
@@ -115,7 +112,6 @@ class KVCache(ABC):
         task.tokens.extend(prompt.token_ids[: candidate.num_tokens])
         self.tasks.add(task)
         self._reserved += num_pages
-        self.revision += 1
         self.policy.started(task, prompt, candidate)
         return ImmediateTransaction(candidate, lambda: self.free(task_id))
 
@@ -140,7 +136,6 @@ class KVCache(ABC):
             self.slots.release(task.slot)
         self._give_back(task)
         self._reserved -= len(task.pages)
-        self.revision += 1
 
     @abstractmethod
     def view(self, task_id: int) -> CacheView:

@@ -56,7 +56,6 @@ class PageCache(KVCache):
 
     def clear(self) -> None:
         self.allocator.drop_cached()
-        self.revision += 1
 
     def _check_pages(self) -> None:
         self.allocator.check()

@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ninfer_jax.artifact.demo import demo_model
-from ninfer_jax.artifact.loader import load
 from ninfer_jax.config import EngineConfig, WeightFormat
+from ninfer_jax.engine.build import load_checked
 from ninfer_jax.engine.generate_options import Options
 from ninfer_jax.engine.generate_result import GenerateResult
 from ninfer_jax.engine.inference_engine import InferenceEngine, Prompt
 from ninfer_jax.errors import ConfigError, RequestError
 from ninfer_jax.json_values import parse_json
+from ninfer_jax.models.base import ModelConfig
 
 HELP = "Generate text from a prompt or a file of messages, or chat, in the terminal."
 
@@ -72,14 +73,16 @@ def _start(args: argparse.Namespace) -> InferenceEngine:
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        model = load(path, weights=args.weights, progress=show)
-        limit = model.config.max_position_embeddings
-        context = min(MAX_CONTEXT, limit) if args.max_context is None else args.max_context
-        if context < 1:
-            raise ConfigError("must be at least 1", field="--max-context")
+        def settings(model: ModelConfig) -> EngineConfig:
+            limit = model.max_position_embeddings
+            context = min(MAX_CONTEXT, limit) if args.max_context is None else args.max_context
+            if context < 1:
+                raise ConfigError("must be at least 1", field="--max-context")
+            return EngineConfig(max_context=context, kv_capacity=context, pending_timeout=float("inf"))
+
+        model = load_checked(path, settings, weights=args.weights, progress=show)
         bar.update(task, description="compiling")
-        config = EngineConfig(max_context=context, kv_capacity=context, pending_timeout=float("inf"))
-        return InferenceEngine(model, config=config, progress=show)
+        return InferenceEngine(model, config=settings(model.config), progress=show)
 
 
 def _prompt(args: argparse.Namespace) -> Prompt:

@@ -58,10 +58,9 @@ def run(args: argparse.Namespace) -> int:
 def local(args: argparse.Namespace) -> Path:
     """Trace ``--rounds`` rounds of ``--rows`` rows, and print what they spent on stderr; the folder."""
     from ninfer_jax.artifact.demo import demo_model
-    from ninfer_jax.artifact.loader import load
     from ninfer_jax.cli.bench_engine import EngineTarget
     from ninfer_jax.cli.bench_target import Job
-    from ninfer_jax.engine.build import build_engine
+    from ninfer_jax.engine.build import build_engine, load_checked
     from ninfer_jax.engine.runner import DeviceRunner
     from ninfer_jax.engine.trace import capture
     from ninfer_jax.engine.trace_summary import device_seconds
@@ -74,7 +73,8 @@ def local(args: argparse.Namespace) -> Path:
         prefill_chunk=PREFILL_CHUNK,
         weights=args.weights,
     )
-    engine = build_engine(load(args.model or demo_model(), weights=args.weights), config)
+    model = load_checked(args.model or demo_model(), lambda model: config, weights=args.weights)
+    engine = build_engine(model, config)
     target = EngineTarget(engine, engine.shutdown)
     try:
         target.run([Job(args.context, 2, seed) for seed in range(args.rows)])

@@ -1,8 +1,10 @@
 """Assembly: from a loaded model and a configuration to a warm engine. Server and library share it."""
 
 from collections.abc import Callable
+from pathlib import Path
 
-from ninfer_jax.artifact.loader import LoadedModel, activation_dtype
+from ninfer_jax.artifact.assemble import no_progress
+from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
 from ninfer_jax.cache import (
     ContiguousCache,
     KVCache,
@@ -12,9 +14,11 @@ from ninfer_jax.cache import (
     Storage,
     WholePagePolicy,
 )
-from ninfer_jax.config import EngineConfig
+from ninfer_jax.config import EngineConfig, WeightFormat
+from ninfer_jax.engine.device_memory import present_budget
+from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.host_engine import HostEngine
-from ninfer_jax.engine.ledger import page_bytes
+from ninfer_jax.engine.ledger import Deployment, page_bytes
 from ninfer_jax.engine.observer import EngineObserver
 from ninfer_jax.engine.programs import ProgramSpec
 from ninfer_jax.engine.runner import DeviceRunner
@@ -23,8 +27,26 @@ from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.engine.warmup import Progress, compile_programs, enable_compilation_cache
 from ninfer_jax.errors import ConfigError
-from ninfer_jax.models.base import LayerKind, ModelConfig
+from ninfer_jax.models.base import LayerKind, ModelConfig, Weights
 from ninfer_jax.types import ModelInfo
+
+
+def load_checked(
+    path: str | Path,
+    settings: Callable[[ModelConfig], EngineConfig],
+    *,
+    weights: WeightFormat | None = None,
+    progress: Progress | None = None,
+) -> LoadedModel:
+    """Load a model that its ``settings`` leave room for; ConfigError before anything is uploaded."""
+
+    def before_upload(model: ModelConfig, specs: Weights, weight_format: WeightFormat) -> None:
+        config = settings(model)
+        check(model, config)
+        activation = activation_dtype(weight_format)
+        check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
+
+    return load(path, weights=weights, progress=progress or no_progress, before_upload=before_upload)
 
 
 def build_engine(

@@ -16,16 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, Unpack, cast, overload
 
-from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
+from ninfer_jax.artifact.loader import LoadedModel
 from ninfer_jax.config import CacheLayout, EngineConfig, WeightFormat
-from ninfer_jax.engine.build import build_engine, check, prefix_policy
-from ninfer_jax.engine.device_memory import present_budget
-from ninfer_jax.engine.fit import check_fits
+from ninfer_jax.engine.build import build_engine, load_checked, prefix_policy
 from ninfer_jax.engine.generate_options import Options, resolve
 from ninfer_jax.engine.generate_result import GenerateResult, TokenCallback
-from ninfer_jax.engine.ledger import Deployment
 from ninfer_jax.errors import InvalidRequestError
-from ninfer_jax.models.base import ModelConfig, Weights
+from ninfer_jax.models.base import ModelConfig
 from ninfer_jax.text.frontend import Frontend, Prepared
 from ninfer_jax.text.simple_messages import conversation_of
 from ninfer_jax.types import Engine, GenerationRequest
@@ -61,20 +58,6 @@ def default_config(model: ModelConfig) -> EngineConfig:
     )
 
 
-def load_checked(
-    path: str | Path, weights: WeightFormat | None, settings: Callable[[ModelConfig], EngineConfig]
-) -> LoadedModel:
-    """Load a model that its ``settings`` leave room for; ConfigError before anything is uploaded."""
-
-    def before_upload(model: ModelConfig, specs: Weights, weight_format: WeightFormat) -> None:
-        config = settings(model)
-        check(model, config)
-        activation = activation_dtype(weight_format)
-        check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
-
-    return load(path, weights=weights, before_upload=before_upload)
-
-
 class InferenceEngine:
     """Loads (or takes) a model, compiles it, and generates until ``shutdown``. Safe in several threads."""
 
@@ -94,7 +77,7 @@ class InferenceEngine:
             resolved = config or default_config(model)
             return resolved if cache is None else replace(resolved, cache_layout=cache)
 
-        loaded = model if isinstance(model, LoadedModel) else load_checked(model, weights, settings)
+        loaded = model if isinstance(model, LoadedModel) else load_checked(model, settings, weights=weights)
         self._config = settings(loaded.config)
         self._frontend = Frontend.from_resources(
             loaded.resources,
