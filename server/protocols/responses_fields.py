@@ -194,7 +194,7 @@ def _reasoning(
         capabilities.efforts if capabilities else (),
         hints,
         path="reasoning",
-        advice=", which Codex is told by model_reasoning_effort",
+        advice="; Codex sends what model_reasoning_effort in its config.toml says",
     )
     enable, preserve = parse_template_switches(body, hints)
     thinking = combine(enable, effort, preserve, field="reasoning.effort")

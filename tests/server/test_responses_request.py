@@ -305,6 +305,8 @@ def test_lenient_api_drops_hints(lenient, members, field):
 def test_efforts_the_template_lacks_are_refused(server, effort):
     error = refused(server, reasoning={"effort": effort})
     assert (error["code"], error["param"]) == ("reasoning_effort_not_supported", "reasoning.effort")
+    assert "model_reasoning_effort" in error["message"]
+    assert "--lenient-api" in error["message"]
 
 
 def test_efforts_reach_the_template(start):
