@@ -278,9 +278,13 @@ def test_overload_is_not_a_measured_request(tmp_path):
     assert run.of("request_start") == run.of("request_rejected") == run.of("throughput") == []
 
 
-def test_no_thread_is_left(run):
-    names = {thread.name for thread in threading.enumerate()}
-    assert not names & {"observe", "throughput"}
+def test_no_thread_is_left(tmp_path):
+    before = set(threading.enumerate())
+    run = Run(tmp_path)
+    run.send("one", [1, 2, 3], 5)
+    assert {"observe", "throughput"} <= {thread.name for thread in set(threading.enumerate()) - before}
+    run.finish()
+    assert not {thread.name for thread in set(threading.enumerate()) - before} & {"observe", "throughput"}
 
 
 def test_shape_fields_reach_the_log(tmp_path):

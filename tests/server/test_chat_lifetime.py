@@ -182,17 +182,25 @@ def test_a_slow_reader_does_not_hold_up_the_engine(start):
 
 
 def test_draining_finishes_what_runs_and_refuses_what_comes(start):
-    engine = FakeEngine(say("y" * 100), max_concurrency=2, round_seconds=0.01)
-    server = start(engine, grace=10)
+    go_on = threading.Event()
+
+    def script(request):
+        yield from b"y" * 50
+        go_on.wait()
+        yield from b"y" * 50
+
+    engine = FakeEngine(script, max_concurrency=2)
+    server = start(engine, grace=120)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(lines_of, server, max_tokens=100)
         while not engine.stats()["running"]:
             time.sleep(0.01)
         server.stop()
-        time.sleep(0.1)
-        assert server.http.get("/health").status_code == 503
+        while server.http.get("/health").status_code != 503:
+            time.sleep(0.01)
         refused = server.http.post(CHAT, json=body())
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_shutting_down")
+        go_on.set()
         status, lines = running.result()
     assert (status, lines[-1]) == (200, "data: [DONE]")
     assert json.loads(lines[-2][6:])["choices"][0]["finish_reason"] == "length"
