@@ -13,13 +13,19 @@ import pytest
 from ninfer_jax.cache import Candidate, PageCache, ReusePath, RootOnlyPolicy, Task
 from ninfer_jax.cache.policy import ROOT
 from ninfer_jax.config import PAGE_SIZE, EngineConfig, pages_for
+from ninfer_jax.engine import build
 from ninfer_jax.engine.executor import LaneBinding
-from ninfer_jax.types import CacheFrontier, PreparedPrompt
+from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.types import CacheFrontier, ModelInfo, PreparedPrompt, SamplingParams
+from tests.engine import test_state_images
 from tests.fakes import FakeExecutor, Recorder, expected_output, fake_engine, fake_request, fake_storage
 
 CONFIG = EngineConfig(
     max_context=512, kv_capacity=1024, max_concurrency=2, prefill_chunk=64, device_state_slots=3
 )
+
+
+GREEDY, SAMPLED = SamplingParams(temperature=0.0), SamplingParams()
 
 
 @dataclass
@@ -35,8 +41,11 @@ class CheckpointPolicy(RootOnlyPolicy):
 
     def __init__(self) -> None:
         self.kept: list[Checkpoint] = []
+        self.is_used = True
 
     def candidates(self, prompt: PreparedPrompt) -> tuple[Candidate, ...]:
+        if not self.is_used:
+            return (ROOT,)
         ids = prompt.token_ids
         found = [c for c in self.kept if c.tokens == list(ids[: len(c.tokens)]) and len(c.tokens) < len(ids)]
         if not found:
@@ -110,13 +119,13 @@ def engine_with(policy: CheckpointPolicy, config: EngineConfig = CONFIG):
     return fake_engine(config, start=False, cache=cache, executor=executor)
 
 
-def run(engine, prompts, num_tokens: int, frontiers=()) -> list[Recorder]:
+def run(engine, prompts, num_tokens: int, frontiers=(), sampling=SAMPLED) -> list[Recorder]:
     """All at once, to their end; the books are checked at every boundary."""
     recorders, places = [], []
     for prompt in prompts:
         request = fake_request(prompt, num_tokens)
         marks = tuple(CacheFrontier(position, "client_marker") for position in frontiers)
-        request = replace(request, prompt=PreparedPrompt(tuple(prompt), frontiers=marks))
+        request = replace(request, prompt=PreparedPrompt(tuple(prompt), frontiers=marks), sampling=sampling)
         place, recorder = engine.reserve(), Recorder()
         place.submit(request, recorder)
         recorders.append(recorder)
@@ -177,4 +186,26 @@ def test_random_conversations_under_pressure_answer_as_from_nothing() -> None:
     assert counters["private_turn_closure_selections"] > 0
     assert counters["root_selections"] > 0
     assert counters["requests_failed"] == 0
+    engine.shutdown()
+
+
+def test_a_real_hybrid_answers_from_checkpoints_as_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same three prompts, each from its root and then from an endpoint, a frontier inside a page, or
+    another request's frontier."""
+    policy = CheckpointPolicy()
+    monkeypatch.setattr(build, "prefix_policy", lambda model, config: policy)
+    config = replace(test_state_images.CONFIG, device_state_slots=6)
+    runner, cache = build.build_device(test_state_images.loaded_hybrid(), config)
+    engine = HostEngine(ModelInfo("tiny", config.max_context, 97, "qwen3_5", 0), runner, cache, config)
+    first = list(test_state_images.PROMPT)
+    prompts, expected = [first, [*first[:33], 1, 2, 3]], []
+    for is_used, hits in ((False, [0, 0, 0]), (True, [33, 33, len(first) + 9])):
+        policy.is_used = is_used
+        recorders = [run(engine, [prompt], 10, [33], GREEDY)[0] for prompt in prompts]
+        if not is_used:
+            prompts.append([*first, *recorders[0].tokens, 4, 5])
+            recorders += run(engine, prompts[2:], 10, [33], GREEDY)
+            expected = [greedy.tokens for greedy in recorders]
+        assert [recorder.tokens for recorder in recorders] == expected
+        assert [recorder.finished.usage.cached_tokens for recorder in recorders] == hits
     engine.shutdown()

@@ -101,13 +101,16 @@ def weights():
     return random_weights(MODULE.abstract(MODEL))
 
 
-@pytest.fixture(scope="module")
-def device():
-    model = LoadedModel(
+def loaded_hybrid() -> LoadedModel:
+    return LoadedModel(
         Identity("tiny", "qwen3_5"), MODULE, MODEL, HF_CONFIG, weights(), "f32", {},
         SourceDescription("random", "memory", {}), 0, 0,
     )  # fmt: skip
-    return build_device(model, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def device():
+    return build_device(loaded_hybrid(), CONFIG)
 
 
 def bind(runner, slot: int, lane: int, first_page: int, **settings) -> None:
