@@ -68,16 +68,19 @@ def program_lines(report: "ProgramReport") -> list[str]:
 
 
 def closing_lines(ledger: "Ledger", reports: "Sequence[ProgramReport]") -> list[str]:
-    """Whether the pools are updated in place, and how far the ledger is from what was compiled."""
+    """Whether the pools are updated in place and, where a program with weights was compiled, how far the
+    ledger is from it."""
     held = sum(ledger.kv_pools.values()) + ledger.state
     copied = [f"{report.name} {report.size or ''}".rstrip() for report in reports if report.aliased < held]
-    predicted, compiled = ledger.total, compiled_total(ledger, reports)
-    return [
-        f"  pools and state of {binary_size(held)}: "
-        + (f"not in place in {', '.join(copied)}" if copied else "in place in every program"),
-        f"  predicted {binary_size(predicted)}, compiled {binary_size(compiled)} "
-        f"({100 * (compiled - predicted) / predicted:+.1f}%)",
-    ]
+    verdict = f"not in place in {', '.join(copied)}" if copied else "in place in every program"
+    lines = [f"  pools and state of {binary_size(held)}: {verdict}"]
+    if any(report.name in ("prefill", "decode") for report in reports):
+        predicted, compiled = ledger.total, compiled_total(ledger, reports)
+        lines.append(
+            f"  predicted {binary_size(predicted)}, compiled {binary_size(compiled)} "
+            f"({100 * (compiled - predicted) / predicted:+.1f}%)"
+        )
+    return lines
 
 
 def compiled_total(ledger: "Ledger", reports: "Sequence[ProgramReport]") -> int:

@@ -58,6 +58,11 @@ def test_the_end_compares_the_peak_with_the_ledger():
     )
 
 
+def test_programs_without_weights_say_nothing_of_the_peak():
+    (line,) = plan_programs.closing_lines(LEDGER, [replace(DECODE, name="bind_lane")])
+    assert "in place" in line
+
+
 def test_programs_are_chosen_by_name():
     assert plan_programs.program_names("decode, copy_image") == ("decode", "copy_image")
     with pytest.raises(argparse.ArgumentTypeError, match="'encode' is not one of prefill, decode"):
