@@ -25,9 +25,10 @@ def save(name: str, folder: Path) -> Any:
 
     sizes = {**CONFIGS["sparse" if "Moe" in name else "dense"], "vocab_size": VOCABULARY}
     sizes.pop("model_type")
-    if name == "Qwen3_5ForConditionalGeneration":
+    if name.endswith("ForConditionalGeneration"):
         rest = {key: value for key, value in MULTIMODAL.items() if key not in ("model_type", "text_config")}
-        config = transformers.Qwen3_5Config(text_config=sizes, **rest)
+        kind = getattr(transformers, name.replace("ForConditionalGeneration", "Config"))
+        config = kind(text_config=sizes, **rest)
     else:
         config = getattr(transformers, name.replace("ForCausalLM", "TextConfig"))(**sizes)
     torch.manual_seed(7)
@@ -57,7 +58,13 @@ def greedy_text(model: Any, prompt: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen3_5ForConditionalGeneration"]
+    "name",
+    [
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5MoeForCausalLM",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForConditionalGeneration",
+    ],
 )
 def test_served_answers_are_transformers_answers(name: str, tmp_path: Path) -> None:
     model = save(name, tmp_path)

@@ -101,7 +101,7 @@ def references(models: Any) -> Any:
     return rows, positions, oracles
 
 
-@pytest.mark.parametrize("chunk", [7, 64, 150])
+@pytest.mark.parametrize("chunk", [1, 7, 64, 150])
 def test_rows_of_every_length_by_chunks_then_decode(models: Any, references: Any, chunk: int) -> None:
     config, weights, _ = models
     rows, positions, oracles = references
@@ -116,7 +116,7 @@ def test_rows_of_every_length_by_chunks_then_decode(models: Any, references: Any
         check_row(driver, index, oracle)
 
 
-@pytest.mark.parametrize(("length", "chunk"), [(65, 1), (150, 150), (150, 64)])
+@pytest.mark.parametrize(("length", "chunk"), [(1, 1), (65, 1), (63, 7), (150, 150), (150, 64)])
 def test_one_row_alone(models: Any, references: Any, length: int, chunk: int) -> None:
     config, weights, _ = models
     row, positions, oracle = (part[LENGTHS.index(length)] for part in references)
