@@ -13,16 +13,6 @@ from ninfer_jax.kernels.cpu import materialise
 from ninfer_jax.kernels.linear import Matrix, linear
 
 
-def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float, *, zero_centred: bool = False) -> jax.Array:
-    """RMSNorm over the last axis; ``zero_centred`` weights multiply as ``1 + weight``."""
-    wide = x.astype(jnp.float32)
-    gain = weight.astype(jnp.float32)
-    if zero_centred:
-        gain = 1.0 + gain
-    variance = jnp.mean(wide * wide, axis=-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(variance + epsilon) * gain).astype(x.dtype)
-
-
 def split_heads(fused: jax.Array, head_dim: int, *counts: int) -> list[jax.Array]:
     """A fused projection ``[B, T, rows]`` as ``[B, T, count, D]`` for each of ``counts``, in their order."""
     heads = fused.reshape(*fused.shape[:2], sum(counts), head_dim)

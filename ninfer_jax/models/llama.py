@@ -13,12 +13,12 @@ import jax
 from ninfer_jax.errors import UnsupportedModelError
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
+from ninfer_jax.kernels.rms_norm import rms_norm
 from ninfer_jax.models.base import KVPool, LayerKind, ModelState, StepInputs
 from ninfer_jax.models.common import (
     Rope,
     apply_rope,
     head_scores,
-    rms_norm,
     rope_tables,
     split_heads,
     swiglu,

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_delta_rule
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
+from ninfer_jax.kernels.rms_norm import rms_norm
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, LayerState, ModelState, StepInputs
-from ninfer_jax.models.common import apply_rope, cos_and_sin, head_scores, rms_norm, split_heads, swiglu
+from ninfer_jax.models.common import apply_rope, cos_and_sin, head_scores, split_heads, swiglu
 from ninfer_jax.models.qwen3_5_config import Qwen35Config, parse_config
 from ninfer_jax.models.specs import matrix, vector, vocabulary
 
