@@ -17,6 +17,7 @@ from ninfer_jax.cache import (
 from ninfer_jax.config import EngineConfig, WeightFormat
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
+from ninfer_jax.engine.heap import return_freed_memory
 from ninfer_jax.engine.host_engine import HostEngine
 from ninfer_jax.engine.ledger import Deployment, page_bytes
 from ninfer_jax.engine.observer import EngineObserver
@@ -64,6 +65,7 @@ def build_engine(
     check(model.config, config)
     enable_compilation_cache()
     runner, cache = build_device(model, config, progress=progress)
+    return_freed_memory()
     engine = HostEngine(
         model_info(model, config), runner, cache, config, observer=observer, on_failure=on_failure
     )
