@@ -17,6 +17,7 @@ from ninfer_jax.config import WeightFormat
 from ninfer_jax.engine.build import build_engine, check, prefix_policy
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
+from ninfer_jax.engine.heap import return_freed_memory
 from ninfer_jax.engine.host_engine import HostEngine
 from ninfer_jax.engine.ledger import Deployment, Ledger
 from ninfer_jax.engine.runner import DeviceRunner
@@ -71,6 +72,8 @@ def load_resident(
         progress=Reporter("compiling programs"),
     )
     facts = start_facts(path, options, model, engine, sizing)
+    jax.clear_caches()  # type: ignore[no-untyped-call]  # of tracing: nothing is traced again
+    return_freed_memory()
     return ResidentModel(options.model_id or engine.info.model_id, engine, frontend, facts)
 
 

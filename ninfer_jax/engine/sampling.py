@@ -40,16 +40,17 @@ class SamplingRows(NamedTuple):
         """Device arrays for these requests."""
 
         def floats(name: str) -> jax.Array:
-            return jnp.asarray(np.array([getattr(p, name) for p in params], np.float32))
+            values: jax.Array = jax.device_put(np.array([getattr(p, name) for p in params], np.float32))
+            return values
 
         return cls(
             temperature=floats("temperature"),
-            top_k=jnp.asarray(np.array([p.top_k for p in params], np.int32)),
+            top_k=jax.device_put(np.array([p.top_k for p in params], np.int32)),
             top_p=floats("top_p"),
             min_p=floats("min_p"),
             presence_penalty=floats("presence_penalty"),
             frequency_penalty=floats("frequency_penalty"),
-            seed=jnp.asarray(np.stack([rng.seed_words(p.seed) for p in params])),
+            seed=jax.device_put(np.stack([rng.seed_words(p.seed) for p in params])),
         )
 
 

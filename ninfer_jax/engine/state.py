@@ -51,9 +51,9 @@ class LaneTable(NamedTuple):
             if binding is not None:
                 row[: len(binding.pages)] = binding.pages
         return cls(
-            block_tables=jnp.asarray(block_tables),
-            slots=jnp.asarray(np.array([b.slot if b else 0 for b in bindings], np.int32)),
-            rope_deltas=jnp.asarray(np.array([b.rope_delta if b else 0 for b in bindings], np.int32)),
+            block_tables=jax.device_put(block_tables),
+            slots=jax.device_put(np.array([b.slot if b else 0 for b in bindings], np.int32)),
+            rope_deltas=jax.device_put(np.array([b.rope_delta if b else 0 for b in bindings], np.int32)),
             sampling=SamplingRows.of([b.sampling if b else SamplingParams() for b in bindings]),
         )
 
