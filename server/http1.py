@@ -2,7 +2,8 @@
 
 - The value of ``Transfer-Encoding`` has no case (section 7).
 - A chunk's size is hexadecimal digits and nothing else: ``int()`` would also take ``0x2`` (7.1).
-- A trailer section may follow the last chunk; its fields are dropped and the connection ends (7.1.2).
+- A trailer section may follow the last chunk; its fields are dropped and the connection ends (7.1.2). Sanic
+  refuses it since 25.12.1; releases before that left it in the buffer, to be read as another request.
 - A client that has closed its sending side while it still owes a body is told so (9.5). Once the body is
   whole, the end of its side means that it left: no answer could tell a half-open client from a dead one.
 """

@@ -10,7 +10,11 @@ from ninfer_jax.config import PAGE_SIZE
 
 
 class KVPool(NamedTuple):
-    """One attention layer's paged cache: k and v ``[P, 64, K, D]`` (RoPE is applied before the write)."""
+    """One attention layer's paged cache: k and v ``[P, 64, K, D]`` (RoPE is applied before the write).
+
+    Pages may be copied whole. What is inside one is for the form that wrote it to read: ``numba_cpu`` lays
+    it head by head in the same bytes.
+    """
 
     k: jax.Array
     v: jax.Array
