@@ -7,6 +7,7 @@ another to each output. Addresses and distances are bytes. Imported only where N
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -20,14 +21,17 @@ from ninfer_jax.kernels.cpu.ffi import ELEMENTS
 from ninfer_jax.kernels.cpu.intrinsics import as_pointer, bfloat16_to_float, emit_prefetch
 from ninfer_jax.kernels.cpu.vectors import (
     FLOAT,
+    FLOAT_BYTES,
     INDEX,
     LANES,
     VECTOR,
+    VECTOR_BYTES,
     ZERO,
     add,
     add_product,
     broadcast,
     fold,
+    integer,
     larger,
     load,
     load_widened,
@@ -35,7 +39,6 @@ from ninfer_jax.kernels.cpu.vectors import (
     store,
     variables,
     vector_exp,
-    word,
 )
 
 
@@ -55,18 +58,18 @@ def dot_tile(rows: int, outputs: int, element: str) -> Any:
             xs = [offset(builder, x, r, x_row) for r in range(rows)]
             ws = [offset(builder, w, o, w_row) for o in range(outputs)]
             totals = variables(builder, [ZERO] * (rows * outputs))
-            with cgutils.for_range_slice(builder, word(0), size, word(LANES)) as (index, _):
-                xi = [load(builder, offset(builder, a, index, word(4)), VECTOR) for a in xs]
+            with cgutils.for_range_slice(builder, integer(0), size, integer(LANES)) as (index, _):
+                xi = [load(builder, offset(builder, a, index, FLOAT_BYTES), VECTOR) for a in xs]
                 for o, address in enumerate(ws):
-                    place = offset(builder, address, index, word(np.dtype(ELEMENTS[element]).itemsize))
+                    place = offset(builder, address, index, np.dtype(ELEMENTS[element]).itemsize)
                     wi = load_widened(builder, place, element)
                     for r in range(rows):
                         add_product(builder, totals[r * outputs + o], xi[r], wi)
             for o in range(outputs):
-                factor = load(builder, builder.add(scale, word(4 * o)), FLOAT)
+                factor = load(builder, offset(builder, scale, o, FLOAT_BYTES), FLOAT)
                 for r in range(rows):
                     total = fold(builder, builder.load(totals[r * outputs + o]), add)
-                    place = builder.add(offset(builder, out, r, out_row), word(4 * o))
+                    place = offset(builder, offset(builder, out, r, out_row), o, FLOAT_BYTES)
                     store(builder, builder.fmul(total, factor), place)
             return context.get_dummy_value()
 
@@ -91,18 +94,19 @@ def outer_tile(rows: int, vectors: int) -> Any:
             a, a_row, b, b_row, size, out, out_row, soon = args
             sources = [offset(builder, a, r, a_row) for r in range(rows)]
             places = [
-                builder.add(offset(builder, out, r, out_row), word(4 * LANES * v))
+                offset(builder, offset(builder, out, r, out_row), v, VECTOR_BYTES)
                 for r in range(rows)
                 for v in range(vectors)
             ]
             totals = variables(builder, [load(builder, place, VECTOR) for place in places])
-            with cgutils.for_range_slice(builder, word(0), size, word(1)) as (index, _):
+            with cgutils.for_range_slice(builder, integer(0), size, integer(1)) as (index, _):
                 line, later = offset(builder, b, index, b_row), offset(builder, soon, index, b_row)
                 for v in range(vectors):
-                    emit_prefetch(builder, builder.add(later, word(4 * LANES * v)))
-                bk = [load(builder, builder.add(line, word(4 * LANES * v)), VECTOR) for v in range(vectors)]
+                    emit_prefetch(builder, offset(builder, later, v, VECTOR_BYTES))
+                bk = [load(builder, offset(builder, line, v, VECTOR_BYTES), VECTOR) for v in range(vectors)]
                 for r, source in enumerate(sources):
-                    ark = broadcast(builder, load(builder, offset(builder, source, index, word(4)), FLOAT))
+                    factor = load(builder, offset(builder, source, index, FLOAT_BYTES), FLOAT)
+                    ark = broadcast(builder, factor)
                     for v in range(vectors):
                         add_product(builder, totals[r * vectors + v], ark, bk[v])
             for total, place in zip(totals, places, strict=True):
@@ -130,7 +134,7 @@ def softmax_row(vectors: int) -> Any:
             bound = broadcast(builder, builder.trunc(visible, INDEX))
             lanes = [ir.Constant(numbers, [*range(v * LANES, (v + 1) * LANES)]) for v in range(vectors)]
             masks = [builder.icmp_signed("<", lane, bound) for lane in lanes]
-            places = [builder.add(scores, word(4 * LANES * v)) for v in range(vectors)]
+            places = [offset(builder, scores, v, VECTOR_BYTES) for v in range(vectors)]
             values = [load(builder, place, VECTOR) for place in places]
             best = broadcast(builder, before)
             for mask, value in zip(masks, values, strict=True):
@@ -151,11 +155,29 @@ def softmax_row(vectors: int) -> Any:
     return tile
 
 
+def _for_rows(make: Callable[[int], Any]) -> Any:
+    """A compiled ``(rows, *arguments)`` that calls ``make``'s tile for 1 to 4 rows."""
+    tile1, tile2, tile3, tile4 = (make(rows) for rows in (1, 2, 3, 4))
+
+    @numba.njit
+    def tile(rows: int, *arguments: int) -> None:
+        if rows == 4:
+            tile4(*arguments)
+        elif rows == 3:
+            tile3(*arguments)
+        elif rows == 2:
+            tile2(*arguments)
+        else:
+            tile1(*arguments)
+
+    return tile
+
+
 @functools.cache
 def dot_block(element: str) -> Any:
     """A compiled ``(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)``: ``dot_tile`` for 1 to 4
     rows and outputs of any size; what is left over a whole number of vectors is added last."""
-    tile1, tile2, tile3, tile4 = (dot_tile(rows, 4, element) for rows in (1, 2, 3, 4))
+    tile = _for_rows(lambda rows: dot_tile(rows, 4, element))
     single = dot_tile(1, 1, element)
     stored, width = ELEMENTS[element], np.dtype(ELEMENTS[element]).itemsize
     widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
@@ -165,7 +187,7 @@ def dot_block(element: str) -> Any:
         total = np.float32(0)
         for index in range(size // LANES * LANES, size):
             weight = numba.carray(as_pointer(w + width * index), 1, stored)[0]
-            total += _floats(x + 4 * index)[0] * widen(weight)
+            total += _floats(x + FLOAT_BYTES * index)[0] * widen(weight)
         _floats(out)[0] += total * _floats(scale)[0]
 
     @numba.njit
@@ -177,21 +199,16 @@ def dot_block(element: str) -> Any:
         if outputs < 4:
             for r in range(rows):
                 for o in range(outputs):
-                    place = out + r * out_row + 4 * o
-                    single(x + r * x_row, x_row, w + o * w_row, w_row, whole, scale + 4 * o, place, out_row)
-        elif rows == 4:
-            tile4(x, x_row, w, w_row, whole, scale, out, out_row)
-        elif rows == 3:
-            tile3(x, x_row, w, w_row, whole, scale, out, out_row)
-        elif rows == 2:
-            tile2(x, x_row, w, w_row, whole, scale, out, out_row)
+                    place = out + r * out_row + FLOAT_BYTES * o
+                    factor, row = scale + FLOAT_BYTES * o, x + r * x_row
+                    single(row, x_row, w + o * w_row, w_row, whole, factor, place, out_row)
         else:
-            tile1(x, x_row, w, w_row, whole, scale, out, out_row)
+            tile(rows, x, x_row, w, w_row, whole, scale, out, out_row)
         if whole < size:
             for r in range(rows):
                 for o in range(outputs):
-                    place = out + r * out_row + 4 * o
-                    add_tail(x + r * x_row, w + o * w_row, size, scale + 4 * o, place)
+                    place = out + r * out_row + FLOAT_BYTES * o
+                    add_tail(x + r * x_row, w + o * w_row, size, scale + FLOAT_BYTES * o, place)
 
     return block
 
@@ -201,10 +218,8 @@ def _floats(address: int) -> Any:
     return numba.carray(as_pointer(address), 1, np.float32)
 
 
-_wide = [outer_tile(rows, 4) for rows in (1, 2, 3, 4)]
-_narrow = [outer_tile(rows, 1) for rows in (1, 2, 3, 4)]
-_wide1, _wide2, _wide3, _wide4 = _wide
-_narrow1, _narrow2, _narrow3, _narrow4 = _narrow
+_wide = _for_rows(lambda rows: outer_tile(rows, 4))
+_narrow = _for_rows(lambda rows: outer_tile(rows, 1))
 
 
 @numba.njit
@@ -213,27 +228,14 @@ def _add_rows(
     soon: int,
 ) -> None:  # fmt: skip
     """``add_matmul`` for 1 to 4 rows and whole vectors of columns."""
-    line = 4 * LANES
     done = 0
     while done + 4 * LANES <= columns:
-        if rows == 4:
-            _wide4(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        elif rows == 3:
-            _wide3(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        elif rows == 2:
-            _wide2(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        else:
-            _wide1(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        done += line
+        here = FLOAT_BYTES * done
+        _wide(rows, a, a_row, b + here, b_row, size, out + here, out_row, soon + here)
+        done += 4 * LANES
     while done + LANES <= columns:
-        if rows == 4:
-            _narrow4(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        elif rows == 3:
-            _narrow3(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        elif rows == 2:
-            _narrow2(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
-        else:
-            _narrow1(a, a_row, b + 4 * done, b_row, size, out + 4 * done, out_row, soon + 4 * done)
+        here = FLOAT_BYTES * done
+        _narrow(rows, a, a_row, b + here, b_row, size, out + here, out_row, soon + here)
         done += LANES
 
 
@@ -252,7 +254,7 @@ def add_matmul(
         )  # fmt: skip
     for row in range(rows):
         for column in range(columns // LANES * LANES, columns):
-            place = _floats(out + row * out_row + 4 * column)
+            place = _floats(out + row * out_row + FLOAT_BYTES * column)
             for index in range(size):
-                factor = _floats(a + row * a_row + 4 * index)[0]
-                place[0] += factor * _floats(b + index * b_row + 4 * column)[0]
+                factor = _floats(a + row * a_row + FLOAT_BYTES * index)[0]
+                place[0] += factor * _floats(b + index * b_row + FLOAT_BYTES * column)[0]

@@ -10,22 +10,27 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from ninfer_jax.kernels.cpu.intrinsics import EXP_LN2, EXP_LOG2E, EXP_LOWEST, EXP_POLYNOMIAL
+from ninfer_jax.kernels.cpu.intrinsics import EXP_LN2, EXP_LOG2E, EXP_LOWEST, EXP_POLYNOMIAL, WORD
 
 LANES = 16
 """Floats of one vector: a register of AVX-512, two of AVX2."""
 
-FLOAT, WORD, INDEX = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+FLOAT, INDEX = ir.FloatType(), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
+FLOAT_BYTES = 4
+VECTOR_BYTES = LANES * FLOAT_BYTES
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 
-def word(value: int) -> ir.Constant:
+def integer(value: int) -> ir.Constant:
     return ir.Constant(WORD, value)
 
 
 def offset(builder: Any, address: Any, number: Any, distance: Any) -> Any:
-    number = word(number) if isinstance(number, int) else number
+    """The address of item ``number``, where items lie ``distance`` apart; either may be a Python int."""
+    if isinstance(number, int) and isinstance(distance, int):
+        return builder.add(address, integer(number * distance))
+    number, distance = (integer(x) if isinstance(x, int) else x for x in (number, distance))
     return builder.add(address, builder.mul(number, distance))
 
 
