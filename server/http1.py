@@ -1,7 +1,9 @@
 """HTTP/1.1 where Sanic reads requests otherwise than RFC 9112 asks.
 
 - The value of ``Transfer-Encoding`` has no case (section 7).
+- A target that is no URL is a 400; Sanic's error path would read it again and end without an answer (3.2).
 - A chunk's size is hexadecimal digits and nothing else: ``int()`` would also take ``0x2`` (7.1).
+- A chunk's data end with CRLF; Sanic would drop any two bytes there (7.1).
 - A trailer section may follow the last chunk; its fields are dropped and the connection ends (7.1.2). Sanic
   refuses it since 25.12.1; releases before that left it in the buffer, to be read as another request.
 - A client that has closed its sending side while it still owes a body is told so (9.5). Once the body is
@@ -12,7 +14,7 @@ import re
 from typing import Any
 
 from sanic import Request
-from sanic.exceptions import BadRequest
+from sanic.exceptions import BadRequest, BadURL
 from sanic.http import Http, Stage
 from sanic.server import HttpProtocol
 
@@ -44,7 +46,16 @@ class Http1(Http):
         if self.protocol.is_half_closed:
             self.keep_alive = False
 
+    def create_empty_request(self) -> None:
+        try:
+            super().create_empty_request()  # type: ignore[no-untyped-call]
+        except BadURL:
+            self.url = None
+            super().create_empty_request()  # type: ignore[no-untyped-call]
+
     async def read(self) -> bytes | None:
+        if self.request_body == "chunked" and self.request_bytes_left == 0:
+            await self._check_end_of_chunk()
         try:
             data: bytes | None = await super().read()
         except BadRequest:
@@ -57,6 +68,14 @@ class Http1(Http):
             if self.protocol.is_half_closed:
                 self.protocol.close()
         return data
+
+    async def _check_end_of_chunk(self) -> None:
+        """Before the first chunk, the empty line that ends the header stands here."""
+        while len(self.recv_buffer) < 2:
+            await self._receive_more()
+        if self.recv_buffer[:2] != b"\r\n":
+            self.keep_alive = False
+            raise BadRequest("a chunk is longer than its size")
 
     async def _skip_trailers(self) -> None:
         buffer: bytearray = self.recv_buffer

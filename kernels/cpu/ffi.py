@@ -16,6 +16,7 @@ and a buffer's are 0 struct_size, 1 extensions, 2 dtype, 3 data, 4 rank, 5 dims.
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import re
 import tempfile
@@ -28,6 +29,8 @@ import jax
 import numpy as np
 
 from ninfer_jax.cache_home import cache_home
+
+logger = logging.getLogger(__name__)
 
 API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
@@ -127,17 +130,36 @@ def _handler_source(buffers: Sequence[tuple[str, int, Buffer]], schedule: int) -
 
 def _source_file(name: str, source: str, kernel: Callable[..., Any]) -> Path:
     """Where a handler's text lies, so that Numba keeps its machine code beside it. The name holds a digest
-    of everything that the code is made from, since Numba looks at no other file."""
+    of everything that the code is made from, since Numba looks at no other file. Nothing lies there when
+    the disk is full or takes no files: the code is then made for this process alone."""
     folder = cache_home() / "numba"
-    folder.mkdir(exist_ok=True)
     files = [*sorted(Path(__file__).parent.glob("*.py")), Path(kernel.__code__.co_filename)]
     parts = [source.encode(), *(file.read_bytes() for file in files)]
     path = folder / f"{name}_{hashlib.sha256(b''.join(parts)).hexdigest()[:16]}.py"
-    if not path.exists():
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(source)
-        os.replace(file.name, path)
+    try:
+        folder.mkdir(exist_ok=True)
+        if not path.exists():
+            _write_whole(path, source)
+    except OSError as error:
+        _warn_once(f"cannot keep machine code in {folder}: {error.strerror}")
     return path
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """All of it or nothing, whoever else writes the same file."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logger.warning("%s", message)
 
 
 def _machine_code(path: Path, scope: Mapping[str, Any]) -> tuple[Any, Any]:

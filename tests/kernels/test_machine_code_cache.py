@@ -1,4 +1,7 @@
-"""Machine code that is kept on disk: a damaged file costs a compilation, never a start."""
+"""Machine code that is kept on disk: a damaged file or a full disk costs a compilation, never a start."""
+
+import errno
+import os
 
 import pytest
 
@@ -28,3 +31,28 @@ def test_cut_off_files_are_made_again(tmp_path, monkeypatch, suffix, size):
     assert machine_code(path) == [41, 42]
     assert machine_code(path) == [41, 42]
     assert all(file.stat().st_size > size for file in (tmp_path / "__pycache__").iterdir())
+
+
+@pytest.mark.parametrize("fault", ["full", "no folder"])
+def test_a_disk_that_takes_no_files_costs_nothing_else(tmp_path, monkeypatch, caplog, fault):
+    pytest.importorskip("numba")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "ninfer-jax" / "numba"
+    folder.parent.mkdir()
+    if fault == "no folder":
+        folder.touch()
+    else:
+
+        def full(source, target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "replace", full)
+    ffi._warn_once.cache_clear()
+    path = ffi._source_file("entry", SOURCE, machine_code)
+    ffi._source_file("another", SOURCE, machine_code)
+    assert not path.exists()
+    assert fault == "no folder" or list(folder.iterdir()) == []
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
+        f"cannot keep machine code in {folder}"
+    ]
+    assert machine_code(path) == [41, 42]

@@ -144,3 +144,19 @@ def test_a_client_that_leaves_after_its_request_frees_its_place(start):
 def test_a_half_closed_get_is_answered(start):
     request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
     assert status(exchange(start(), request, half_close=True)) == 200
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize(
+    "target", [b"/\0", b"http://[::1", b"*/", b"host:1", b"http://", b"/\xff", b"//[", b"?", b"/%zz%ff"]
+)
+def test_a_target_of_any_bytes_is_answered(start, method, target):
+    answer = exchange(start(), method + b" " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert status(answer) in (400, 404)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("end", [b"XX", b"\n\r", b"\r\r", b"0\r"])
+def test_a_chunk_that_goes_on_after_its_size_is_400(start, end):
+    body = b"%x\r\n%s%s0\r\n\r\n" % (len(RAW), RAW, end)
+    assert status(exchange(start(), head(CHUNKED), body)) == 400
