@@ -35,6 +35,7 @@ class Http1(Http):
 
     __slots__ = ("is_whole",)
     protocol: "Http1Protocol"
+    request_body: Any  # None, True or "chunked"
 
     def init_for_request(self) -> None:
         super().init_for_request()  # type: ignore[no-untyped-call]
@@ -48,10 +49,10 @@ class Http1(Http):
 
     def create_empty_request(self) -> None:
         try:
-            super().create_empty_request()  # type: ignore[no-untyped-call]
+            super().create_empty_request()
         except BadURL:
             self.url = None
-            super().create_empty_request()  # type: ignore[no-untyped-call]
+            super().create_empty_request()
 
     async def read(self) -> bytes | None:
         if self.request_body == "chunked" and self.request_bytes_left == 0:
