@@ -35,9 +35,12 @@ logger = logging.getLogger(__name__)
 API_FIELDS_BEFORE_FUNCTIONS = 6
 FRAME_FIELDS = ("struct_size", "extension_start", "api", "ctx", "stage", "args", "rets", "attrs")
 
-
 ELEMENTS = {"int8": np.int8, "float32": np.float32, "bfloat16": np.uint16}
 """Weight formats, and what Numba sees of them."""
+
+
+struct: Any = jax.ShapeDtypeStruct
+"""A result's shape and dtype, for ``ffi_call``; jax leaves its constructor without types."""
 
 
 class Buffer(NamedTuple):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu.ffi import Buffer, is_available, register
+from ninfer_jax.kernels.cpu.ffi import Buffer, is_available, register, struct
 
 
 @functools.cache
@@ -45,6 +45,6 @@ def _copy(x: jax.Array) -> jax.Array:
     count, run = _kernel()
     buffer = (Buffer(np.float32, 1),)
     register("ninfer_materialise", count=count, run=run, operands=buffer, results=buffer)
-    call: Any = jax.ffi.ffi_call("ninfer_materialise", jax.ShapeDtypeStruct((x.size,), jnp.float32))  # type: ignore[no-untyped-call]
+    call: Any = jax.ffi.ffi_call("ninfer_materialise", struct((x.size,), jnp.float32))
     out: jax.Array = call(x.reshape(-1)).reshape(x.shape)
     return out

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import Buffer, is_available, register, struct
 
 CHANNELS = 64
 """Value channels of a prefill task: 32 KiB of state at 128 key channels."""
@@ -187,10 +187,12 @@ def _conv_kernel() -> tuple[Any, Any]:
 
 
 def supports_rule(q: jax.Array, rule: jax.Array) -> bool:
+    """Whether this host can run the rule's kernel: a float32 state, whose rows are read four at a time."""
     return q.shape[-1] % 4 == 0 and rule.dtype == jnp.float32 and is_available()
 
 
 def supports_conv(x: jax.Array, history: jax.Array) -> bool:
+    """Whether this host can run the convolution's kernel, and nothing would have to be converted for it."""
     return x.dtype == history.dtype == jnp.float32 and is_available()
 
 
@@ -209,7 +211,6 @@ def gated_delta_rule(
     float4, float3, vector = Buffer(np.float32, 4), Buffer(np.float32, 3), Buffer(np.int32, 1)
     operands = (float4, float4, float4, float3, float3, float4, vector, vector)
     register(RULE, count=count, run=run, operands=operands, results=(float4, float4))
-    struct: Any = jax.ShapeDtypeStruct
     shapes = [struct(v.shape, jnp.float32), struct(rule.shape, jnp.float32)]
     call: Any = jax.ffi.ffi_call(RULE, shapes, input_output_aliases={5: 1})
     tokens = (x.astype(jnp.float32) for x in (q, k, v, beta, log_decay))
@@ -225,7 +226,6 @@ def causal_conv(
     float3, float2, vector = Buffer(np.float32, 3), Buffer(np.float32, 2), Buffer(np.int32, 1)
     operands = (float3, float2, float3, vector, vector)
     register(CONV, count=count, run=run, operands=operands, results=(float3, float3))
-    struct: Any = jax.ShapeDtypeStruct
     shapes = [struct(x.shape, jnp.float32), struct(history.shape, jnp.float32)]
     call: Any = jax.ffi.ffi_call(CONV, shapes, input_output_aliases={2: 1})
     out, history = call(x, weight.astype(jnp.float32), history, slots, lengths)

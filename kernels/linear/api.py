@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from ninfer_jax.kernels.linear import cpu, numba_cpu
-from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
+from ninfer_jax.kernels.linear.quant import Matrix, QuantArray, stored_values
 
 
 @jax.named_scope("linear")
@@ -27,10 +27,8 @@ def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.A
 
 def _dot(x: jax.Array, weight: Matrix) -> jax.Array:
     """The scale comes after the dot, so that XLA converts the values inside its own matrix kernel."""
-    values = weight.values if isinstance(weight, QuantArray) else weight
-    y = jax.lax.dot_general(
-        x, values.astype(x.dtype), (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-    )
+    values = stored_values(weight).astype(x.dtype)
+    y = jax.lax.dot_general(x, values, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
     return y * weight.scale if isinstance(weight, QuantArray) else y
 
 

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register
-from ninfer_jax.kernels.linear.quant import Matrix, QuantArray
+from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register, struct
+from ninfer_jax.kernels.linear.quant import Matrix, stored_values, values_and_scale
 
 TILE = 32
 """Outputs of one task: their weights stay in cache while every row passes."""
@@ -83,22 +83,17 @@ def _kernel(element: str) -> tuple[Any, Any]:
 
 def supports(weight: Matrix) -> bool:
     """Whether this host can run the kernel and it knows the weight's format."""
-    values = weight.values if isinstance(weight, QuantArray) else weight
-    return str(values.dtype) in ELEMENTS and is_available()
+    return str(stored_values(weight).dtype) in ELEMENTS and is_available()
 
 
 def dot(x: jax.Array, weight: Matrix) -> jax.Array:
     """``[rows, in]`` by ``[out, in]`` -> ``[rows, out]`` float32. See ``supports``."""
-    if isinstance(weight, QuantArray):
-        values, scale = weight.values, weight.scale
-    else:
-        values, scale = weight, jnp.ones(weight.shape[0], jnp.float32)
+    values, scale = values_and_scale(weight)
     element = str(values.dtype)
     count, run = _kernel(element)
     name = f"ninfer_linear_{element}"
     operands = (Buffer(np.float32, 2), Buffer(ELEMENTS[element], 2), Buffer(np.float32, 1))
     register(name, count=count, run=run, operands=operands, results=(Buffer(np.float32, 2),))
-    result = jax.ShapeDtypeStruct((x.shape[0], values.shape[0]), jnp.float32)  # type: ignore[no-untyped-call]
-    call: Any = jax.ffi.ffi_call(name, result)
+    call: Any = jax.ffi.ffi_call(name, struct((x.shape[0], values.shape[0]), jnp.float32))
     out: jax.Array = call(x.astype(jnp.float32), values, scale)
     return out

@@ -27,7 +27,19 @@ class QuantArray:
 
 
 Matrix = jax.Array | QuantArray
-"""What a ``matmul`` or ``embedding`` weight may be."""
+"""What a weight of role ``matmul`` or ``embedding`` may be."""
+
+
+def stored_values(weight: Matrix) -> jax.Array:
+    """The array that a product reads: int8 where ``weight`` is quantised."""
+    return weight.values if isinstance(weight, QuantArray) else weight
+
+
+def values_and_scale(weight: Matrix) -> tuple[jax.Array, jax.Array]:
+    """``weight`` as values and a float32 scale of every output, which is one where it is not quantised."""
+    if isinstance(weight, QuantArray):
+        return weight.values, weight.scale
+    return weight, jnp.ones(weight.shape[:-1], jnp.float32)
 
 
 def quantise_rows(matrix: ArrayLike) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register
-from ninfer_jax.kernels.linear import Matrix, QuantArray
+from ninfer_jax.kernels.cpu import ELEMENTS, Buffer, is_available, register, struct
+from ninfer_jax.kernels.linear import Matrix, stored_values, values_and_scale
 
 TILE = 16
 """Channels of one task."""
@@ -21,7 +21,6 @@ TILE = 16
 BLOCK = 4
 """Pairs, and channels, of one tile of sums."""
 
-_struct: Any = jax.ShapeDtypeStruct
 _INDEX = Buffer(np.int32, 1)
 
 
@@ -153,9 +152,7 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
 
 def supports(gate_up: Matrix, down: Matrix) -> bool:
     """Whether this host can run the kernels and they know the weights' one format."""
-    formats = {
-        str((weight.values if isinstance(weight, QuantArray) else weight).dtype) for weight in (gate_up, down)
-    }
+    formats = {str(stored_values(weight).dtype) for weight in (gate_up, down)}
     return len(formats) == 1 and formats <= ELEMENTS.keys() and is_available()
 
 
@@ -168,9 +165,9 @@ def sparse_experts(
     register(name, count=count, run=run, operands=(Buffer(np.int32, 2),), results=(_INDEX,) * 3)
     num_experts, pairs = gate_up.shape[0], experts.size
     sizes = (pairs, num_experts, min(num_experts, pairs) + 1)
-    group: Any = jax.ffi.ffi_call(name, [_struct((size,), jnp.int32) for size in sizes])
+    group: Any = jax.ffi.ffi_call(name, [struct((size,), jnp.int32) for size in sizes])
     groups = group(experts)
-    values, scale = _split(gate_up)
+    values, scale = values_and_scale(gate_up)
     element = str(values.dtype)
     count_hidden, run_hidden, count_output, run_output = _kernels(element)
     matrix, float2 = Buffer(ELEMENTS[element], 3), Buffer(np.float32, 2)
@@ -184,15 +181,8 @@ def sparse_experts(
         results=(float2,),
     )
     register(output_name, count=count_output, run=run_output, operands=(*operands, float2), results=(float2,))
-    to_hidden: Any = jax.ffi.ffi_call(hidden_name, _struct((pairs, down.shape[2]), jnp.float32))
+    to_hidden: Any = jax.ffi.ffi_call(hidden_name, struct((pairs, down.shape[2]), jnp.float32))
     hidden = to_hidden(x.astype(jnp.float32), values, scale, *groups, experts)
-    to_output: Any = jax.ffi.ffi_call(output_name, _struct(x.shape, jnp.float32))
-    out: jax.Array = to_output(hidden, *_split(down), *groups, weights)
+    to_output: Any = jax.ffi.ffi_call(output_name, struct(x.shape, jnp.float32))
+    out: jax.Array = to_output(hidden, *values_and_scale(down), *groups, weights)
     return out
-
-
-def _split(weight: Matrix) -> tuple[jax.Array, jax.Array]:
-    """Values and a scale for every channel."""
-    if isinstance(weight, QuantArray):
-        return weight.values, weight.scale
-    return weight, jnp.ones(weight.shape[:-1], jnp.float32)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ninfer_jax.kernels.linear import Matrix, QuantArray
+from ninfer_jax.kernels.linear import Matrix, QuantArray, stored_values
 
 BLOCK_SIZES = (64, 32, 16)
 """Pairs of one block, largest first: the largest that an expert fills on average is taken."""
@@ -28,8 +28,8 @@ def expert(weight: Matrix, index: jax.Array) -> Matrix:
 
 def _product(x: jax.Array, weight: Matrix) -> jax.Array:
     """``[rows, in]`` by ``[out, in]`` -> float32."""
-    values = weight.values if isinstance(weight, QuantArray) else weight
-    y = jnp.einsum("ri,oi->ro", x, values.astype(x.dtype), preferred_element_type=jnp.float32)
+    values = stored_values(weight).astype(x.dtype)
+    y = jnp.einsum("ri,oi->ro", x, values, preferred_element_type=jnp.float32)
     return y * weight.scale if isinstance(weight, QuantArray) else y
 
 

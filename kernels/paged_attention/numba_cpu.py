@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ninfer_jax.config import PAGE_SIZE
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import Buffer, is_available, register, struct
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 COLUMNS = 16
@@ -266,10 +266,7 @@ def paged_attention(
     heads = k.shape[2]
     segments = -(-block_tables.shape[1] // SEGMENT_PAGES) if columns == 1 else 0
     states = (rows, heads, segments, num_heads // heads, head_dim + 2)
-    shapes = [
-        jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
-        for shape in (q.shape, pool.k.shape, pool.v.shape, states)
-    ]
+    shapes = [struct(shape, jnp.float32) for shape in (q.shape, pool.k.shape, pool.v.shape, states)]
     call: Any = jax.ffi.ffi_call(NAME, shapes, input_output_aliases={3: 1, 4: 2})
     queries = q.astype(jnp.float32) * scale
     k, v = k.astype(jnp.float32), v.astype(jnp.float32)

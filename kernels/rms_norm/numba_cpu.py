@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ninfer_jax.kernels.cpu import Buffer, is_available, register
+from ninfer_jax.kernels.cpu import Buffer, is_available, register, struct
 
 ROWS = 16
 """Rows of one task."""
@@ -55,6 +55,6 @@ def rms_norm(x: jax.Array, weight: jax.Array, *, epsilon: float, zero_centred: b
     matrix, vector = Buffer(np.float32, 2), Buffer(np.float32, 1)
     register(name, count=count, run=run, operands=(matrix, vector, vector), results=(matrix,))
     rows = x.reshape(-1, x.shape[-1])
-    call: Any = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(rows.shape, jnp.float32))  # type: ignore[no-untyped-call]
+    call: Any = jax.ffi.ffi_call(name, struct(rows.shape, jnp.float32))
     out: jax.Array = call(rows, weight, jnp.full(1, epsilon, jnp.float32))
     return out.reshape(x.shape)
