@@ -49,8 +49,8 @@ def from_ordered(keys: NDArray[np.float32], values: NDArray[np.float32]) -> KVPo
 
 
 @functools.cache
-def _softmax() -> tuple[Any, Any]:
-    """(attend_page, merge): one page for a block of queries, and two softmax states made one.
+def _softmax() -> tuple[Any, Any, Any]:
+    """(clear, attend_page, merge): an empty softmax state, one more page in it, and two states made one.
 
     A state of m queries is a matrix ``[m, D + 2]``: the weighted values, not yet divided by the sum of
     exponents, then that sum, then the maximum score.
@@ -61,8 +61,14 @@ def _softmax() -> tuple[Any, Any]:
     from ninfer_jax.kernels.cpu.intrinsics import exp
     from ninfer_jax.kernels.cpu.vectors import LANES
 
-    zero = np.float32(0)
+    zero, lowest = np.float32(0), np.float32(-1e30)
     add_matmul, softmax_row = tiles.add_matmul, tiles.softmax_row(PAGE_SIZE // LANES)
+
+    @numba.njit
+    def clear(state: Any) -> None:
+        last = state.shape[1] - 1
+        state[:, :last] = zero
+        state[:, last] = lowest
 
     @numba.njit
     def attend_page(
@@ -107,7 +113,56 @@ def _softmax() -> tuple[Any, Any]:
                 state[m, d] = state[m, d] * ours + other[m, d] * theirs
             state[m, last] = maximum
 
-    return attend_page, merge
+    return clear, attend_page, merge
+
+
+@functools.cache
+def _queries() -> tuple[Any, Any, Any]:
+    """(gather, attend_segment, scatter): a block of columns as a matrix of queries, one segment for it, and
+    its outputs. Query m belongs to column ``low + m // group`` and head ``first_head + m % group``."""
+    import numba
+
+    clear, attend_page, _ = _softmax()
+
+    @numba.njit
+    def gather(q: Any, low: int, high: int, first_head: int, group: int) -> Any:
+        queries = np.empty(((high - low) * group, q.shape[2]), np.float32)
+        for m in range(queries.shape[0]):
+            for d in range(queries.shape[1]):
+                queries[m, d] = q[low + m // group, first_head + m % group, d]
+        return queries
+
+    @numba.njit
+    def attend_segment(
+        queries: Any, k_pool: Any, v_pool: Any, table: Any, head: int, segment: int, visible: int, end: int,
+        group: int, scores: Any, state: Any,
+    ) -> None:  # fmt: skip
+        """Make ``state`` that of one segment of a row which ends at ordinal ``end``. Query m sees the row's
+        first ``visible + m // group`` tokens."""
+        heads, head_dim = k_pool.shape[2], k_pool.shape[3]
+        piece = 4 * PAGE_SIZE * head_dim
+        keys, values = k_pool.ctypes.data, v_pool.ctypes.data
+        clear(state)
+        for index in range(segment * SEGMENT_PAGES, (segment + 1) * SEGMENT_PAGES):
+            first = index * PAGE_SIZE
+            if first >= end:
+                break
+            place = (np.int64(table[index]) * heads + head) * piece
+            later = (np.int64(table[min(index + 1, len(table) - 1)]) * heads + head) * piece
+            attend_page(
+                queries, keys + place, values + place, keys + later,
+                visible - first, group, min(end - first, PAGE_SIZE), scores, state,
+            )  # fmt: skip
+
+    @numba.njit
+    def scatter(state: Any, low: int, first_head: int, group: int, out: Any) -> None:
+        head_dim = out.shape[2]
+        for m in range(state.shape[0]):
+            inverse = np.float32(1) / state[m, head_dim]
+            for d in range(head_dim):
+                out[low + m // group, first_head + m % group, d] = state[m, d] * inverse
+
+    return gather, attend_segment, scatter
 
 
 @functools.cache
@@ -115,14 +170,9 @@ def _kernel() -> tuple[Any, Any, Any, Any]:
     """(prepare, count, run, finish)."""
     import numba
 
-    zero, lowest = np.float32(0), np.float32(-1e30)
-    attend_page, merge = _softmax()
-
-    @numba.njit
-    def clear(state: Any) -> None:
-        last = state.shape[1] - 1
-        state[:, :last] = zero
-        state[:, last] = lowest
+    zero = np.float32(0)
+    clear, _, merge = _softmax()
+    gather, attend_segment, scatter = _queries()
 
     @numba.njit
     def num_segments(starts: Any, lengths: Any) -> int:
@@ -174,37 +224,20 @@ def _kernel() -> tuple[Any, Any, Any, Any]:
             segment, last_segment = part, min(part + 1, last_segment)
         if high <= low or segment >= last_segment:
             return
-        rows = (high - low) * group
-        queries = np.empty((rows, head_dim), np.float32)
-        for m in range(rows):
-            for d in range(head_dim):
-                queries[m, d] = q[row, low + m // group, head * group + m % group, d]
-        scores = np.empty((rows, PAGE_SIZE), np.float32)
-        total, state = np.empty((2, rows, head_dim + 2), np.float32)
+        queries = gather(q[row], low, high, head * group, group)
+        scores = np.empty((queries.shape[0], PAGE_SIZE), np.float32)
+        total, state = np.empty((2, queries.shape[0], head_dim + 2), np.float32)
         clear(total)
-        piece = 4 * PAGE_SIZE * head_dim
-        keys, values = k_pool.ctypes.data, v_pool.ctypes.data
         for number in range(segment, last_segment):
-            clear(state)
-            for index in range(number * SEGMENT_PAGES, (number + 1) * SEGMENT_PAGES):
-                first = index * PAGE_SIZE
-                if first >= end:
-                    break
-                place = (np.int64(table[index]) * heads + head) * piece
-                later = (np.int64(table[min(index + 1, len(table) - 1)]) * heads + head) * piece
-                attend_page(
-                    queries, keys + place, values + place, keys + later,
-                    start + low + 1 - first, group, min(end - first, PAGE_SIZE), scores, state,
-                )  # fmt: skip
+            attend_segment(
+                queries, k_pool, v_pool, table, head, number, start + low + 1, end, group, scores, state
+            )
             if is_decode:
                 states[row, head, number] = state
             else:
                 merge(total, state)
         if not is_decode:
-            for m in range(rows):
-                inverse = np.float32(1) / total[m, head_dim]
-                for d in range(head_dim):
-                    out[row, low + m // group, head * group + m % group, d] = total[m, d] * inverse
+            scatter(total, low, head * group, group, out[row])
 
     @numba.njit
     def finish(
@@ -227,10 +260,7 @@ def _kernel() -> tuple[Any, Any, Any, Any]:
                 clear(total)
                 for segment in range((starts[row] + SEGMENT) // SEGMENT):
                     merge(total, states[row, head, segment])
-                for m in range(group):
-                    inverse = np.float32(1) / total[m, head_dim]
-                    for d in range(head_dim):
-                        out[row, 0, head * group + m, d] = total[m, d] * inverse
+                scatter(total, 0, head * group, group, out[row])
 
     return prepare, count, run, finish
 
