@@ -14,7 +14,7 @@ from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
 from ninfer_jax.cli.deployment import deployment
 from ninfer_jax.cli.ledger import memory_lines
 from ninfer_jax.config import WeightFormat
-from ninfer_jax.engine.build import build_engine, check, prefix_policy
+from ninfer_jax.engine.build import build_engine, check_context, prefix_policy
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.heap import return_freed_memory
@@ -134,7 +134,7 @@ class Sizing:
         """Log the memory ledger. Raises ConfigError when the model or the device is too small."""
         activation = activation_dtype(weights)
         self.deployment = deployment(model, specs, weights, activation, self._options, self.budget)
-        check(model, self.deployment.config)
+        check_context(model, self.deployment.config)
         self.ledger = check_fits(self.deployment, self.budget)
         config = self.deployment.config
         logger.info(

@@ -43,7 +43,7 @@ def load_checked(
 
     def before_upload(model: ModelConfig, specs: Weights, weight_format: WeightFormat) -> None:
         config = settings(model)
-        check(model, config)
+        check_context(model, config)
         activation = activation_dtype(weight_format)
         check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
 
@@ -62,7 +62,7 @@ def build_engine(
 
     ``progress`` follows the compilation. Raises ConfigError for what this model cannot be asked.
     """
-    check(model.config, config)
+    check_context(model.config, config)
     enable_compilation_cache()
     runner, cache = build_device(model, config, progress=progress)
     return_freed_memory()
@@ -106,7 +106,7 @@ def prefix_policy(model: ModelConfig, config: EngineConfig) -> PrefixPolicy:
     return WholePagePolicy() if config.prefix_reuse and is_pure_attention else RootOnlyPolicy()
 
 
-def check(model: ModelConfig, config: EngineConfig) -> None:
+def check_context(model: ModelConfig, config: EngineConfig) -> None:
     """Raise ConfigError, naming the flag, when the model or the pool is too small for the context."""
     if config.max_context > model.max_position_embeddings:
         raise ConfigError(

@@ -14,7 +14,8 @@ from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.engine.request import effective_output
 from ninfer_jax.errors import ContextLengthExceededError, ServerOverloadedError
 from ninfer_jax.types import Admitted, Failed, Finished, FinishReason, Output, PrefillProgress
-from tests.engine.simulation import Client, Scenario, Trace, is_timeout, scenarios, simulate
+from tests.engine.scenarios import Scenario, scenarios
+from tests.engine.simulation import Client, Trace, is_timeout, simulate
 from tests.fakes import next_token
 
 NUM_SHARDS = 20
