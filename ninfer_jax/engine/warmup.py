@@ -5,6 +5,7 @@ jax's persistent compilation cache, so a second start only reads them. The runne
 objects directly: it cannot trace, hash statics or compile by accident.
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, 
 from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
 from ninfer_jax.models.base import Weights
+
+logger = logging.getLogger(__name__)
 
 Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -58,14 +61,20 @@ class CompiledPrograms:
         return max(0 if report is None else report.temp_size_in_bytes for report in reports)
 
 
-def enable_compilation_cache() -> Path:
+def enable_compilation_cache() -> Path | None:
     """Keep every compiled program on disk: in the directory that jax was told (its option, or
-    ``$JAX_COMPILATION_CACHE_DIR``), else ``xla`` in :func:`cache_home`. Returns the directory."""
+    ``$JAX_COMPILATION_CACHE_DIR``), else ``xla`` in :func:`cache_home`. Returns the directory; None where it
+    cannot be made, and programs are then compiled at each start."""
     directory = Path(getattr(jax.config, CACHE_DIRECTORY) or cache_home() / "xla")
-    directory.mkdir(parents=True, exist_ok=True)
+    path: str | None = str(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("cannot keep compiled programs in %s: %s", directory, error.strerror)
+        path = None
     for name, value in CACHE_SETTINGS.items():
-        jax.config.update(name, str(directory) if value is None else value)  # type: ignore[no-untyped-call]
-    return directory
+        jax.config.update(name, path if value is None else value)  # type: ignore[no-untyped-call]
+    return directory if path else None
 
 
 def compile_programs(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import jax
 import numpy as np
+import pytest
 
 from ninfer_jax.engine import warmup
 from ninfer_jax.engine.shapes import ShapeLadder
@@ -64,20 +65,34 @@ def test_progress_counts_every_program():
     assert set(programs.prefill) == {16}
 
 
-def test_the_compilation_cache_is_kept_on_disk(tmp_path, monkeypatch):
+@pytest.fixture
+def cache_settings():
     before = {name: getattr(jax.config, name) for name in warmup.CACHE_SETTINGS}
-    try:
-        jax.config.update(warmup.CACHE_DIRECTORY, None)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        assert warmup.enable_compilation_cache() == tmp_path / "ninfer-jax" / "xla"
-        chosen = tmp_path / "chosen"
-        jax.config.update(warmup.CACHE_DIRECTORY, str(chosen))
-        assert warmup.enable_compilation_cache() == chosen
-        jax.clear_caches()
-        jax.experimental.compilation_cache.compilation_cache.reset_cache()
-        jax.jit(lambda x: x * 5 + 1)(np.arange(9))
-        assert os.listdir(chosen)
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        jax.experimental.compilation_cache.compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+
+
+@pytest.mark.usefixtures("cache_settings")
+def test_the_compilation_cache_is_kept_on_disk(tmp_path, monkeypatch):
+    jax.config.update(warmup.CACHE_DIRECTORY, None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert warmup.enable_compilation_cache() == tmp_path / "ninfer-jax" / "xla"
+    chosen = tmp_path / "chosen"
+    jax.config.update(warmup.CACHE_DIRECTORY, str(chosen))
+    assert warmup.enable_compilation_cache() == chosen
+    jax.clear_caches()
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+    jax.jit(lambda x: x * 5 + 1)(np.arange(9))
+    assert os.listdir(chosen)
+
+
+@pytest.mark.usefixtures("cache_settings")
+def test_a_compilation_cache_that_cannot_be_made_is_told_and_left_out(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    jax.config.update(warmup.CACHE_DIRECTORY, str(tmp_path / "file" / "xla"))
+    assert warmup.enable_compilation_cache() is None
+    assert f"cannot keep compiled programs in {tmp_path / 'file' / 'xla'}" in caplog.text
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+    assert jax.jit(lambda x: x * 7 + 1)(np.arange(9))[1] == 8
