@@ -23,8 +23,8 @@ RULE, CONV = "ninfer_gated_delta_rule", "ninfer_causal_conv"
 
 
 @functools.cache
-def _rule_kernel() -> tuple[Any, Any]:
-    """(count, run) of the delta rule."""
+def _advance() -> Any:
+    """A compiled function: the delta rule over one head's tokens."""
     import numba
 
     from ninfer_jax.kernels.cpu.intrinsics import exp
@@ -60,18 +60,6 @@ def _rule_kernel() -> tuple[Any, Any]:
             for j in range(error.shape[0]):
                 state[i, j] = decay * state[i, j] + gain * error[j]
 
-    @numba.njit(inline="always")
-    def width_of(v: Any) -> int:
-        """Channels of a task: all of a head in decode, where the state is passed over just twice."""
-        return v.shape[3] if v.shape[1] == 1 else CHANNELS
-
-    @numba.njit
-    def count(
-        q: Any, k: Any, v: Any, beta: Any, log_decay: Any, old: Any, slots: Any, lengths: Any,
-        out: Any, rule: Any,
-    ) -> int:  # fmt: skip
-        return v.shape[0] * v.shape[2] * ((v.shape[3] + width_of(v) - 1) // width_of(v))
-
     @numba.njit(error_model="numpy")
     def advance(state: Any, q: Any, k: Any, v: Any, beta: Any, log_decay: Any, out: Any) -> None:
         """One head's tokens over some of its channels: q, k ``[T, dk]``, v and out ``[T, channels]``."""
@@ -90,6 +78,28 @@ def _rule_kernel() -> tuple[Any, Any]:
                 out[t, j] = decay * by_q[j] + overlap * error
                 by_k[j] = error
             write(state, decay, key, by_k)
+
+    return advance
+
+
+@functools.cache
+def _rule_kernel() -> tuple[Any, Any]:
+    """(count, run) of the delta rule."""
+    import numba
+
+    zero, advance = np.float32(0), _advance()
+
+    @numba.njit(inline="always")
+    def width_of(v: Any) -> int:
+        """Channels of a task: all of a head in decode, where the state is passed over just twice."""
+        return v.shape[3] if v.shape[1] == 1 else CHANNELS
+
+    @numba.njit
+    def count(
+        q: Any, k: Any, v: Any, beta: Any, log_decay: Any, old: Any, slots: Any, lengths: Any,
+        out: Any, rule: Any,
+    ) -> int:  # fmt: skip
+        return v.shape[0] * v.shape[2] * ((v.shape[3] + width_of(v) - 1) // width_of(v))
 
     @numba.njit
     def run(

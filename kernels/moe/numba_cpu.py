@@ -56,28 +56,36 @@ def _group_kernel() -> tuple[Any, Any]:
 
 
 @functools.cache
-def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
-    """(count, run) of the first products and (count, run) of the second."""
+def _first_of() -> Any:
+    """A compiled (expert, ends) -> where the expert's pairs begin."""
+    import numba
+
+    @numba.njit(inline="always")
+    def first_of(expert: int, ends: Any) -> int:
+        return ends[expert - 1] if expert > 0 else 0
+
+    return first_of
+
+
+@functools.cache
+def _hidden_kernel(element: str) -> tuple[Any, Any]:
+    """(count, run) of the first products: ``silu(gate) * up`` of every pair."""
     import numba
 
     from ninfer_jax.kernels.cpu.intrinsics import exp
     from ninfer_jax.kernels.cpu.tiles import dot_block
 
     zero, one = np.float32(0), np.float32(1)
-    block = dot_block(element)
-
-    @numba.njit(inline="always")
-    def first_of(expert: int, ends: Any) -> int:
-        return ends[expert - 1] if expert > 0 else 0
+    block, first_of = dot_block(element), _first_of()
 
     @numba.njit
-    def count_hidden(
+    def count(
         x: Any, gate_up: Any, scale: Any, order: Any, ends: Any, active: Any, experts: Any, hidden: Any
     ) -> int:
         return active[active.size - 1] * ((hidden.shape[1] + TILE - 1) // TILE)
 
     @numba.njit(error_model="numpy")
-    def run_hidden(
+    def run(
         task: int, x: Any, gate_up: Any, scale: Any, order: Any, ends: Any, active: Any, experts: Any,
         hidden: Any,
     ) -> None:  # fmt: skip
@@ -112,14 +120,27 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
                         sigmoid = (one if gates[r, c] >= zero else small) / (one + small)
                         hidden[p + r, gate + c] = gates[r, c] * sigmoid * ups[r, c]
 
+    return count, run
+
+
+@functools.cache
+def _output_kernel(element: str) -> tuple[Any, Any]:
+    """(count, run) of the second products, added to their tokens."""
+    import numba
+
+    from ninfer_jax.kernels.cpu.tiles import dot_block
+
+    zero = np.float32(0)
+    block, first_of = dot_block(element), _first_of()
+
     @numba.njit
-    def count_output(
+    def count(
         hidden: Any, down: Any, scale: Any, order: Any, ends: Any, active: Any, weights: Any, out: Any
     ) -> int:
         return (out.shape[1] + TILE - 1) // TILE
 
     @numba.njit
-    def run_output(
+    def run(
         task: int, hidden: Any, down: Any, scale: Any, order: Any, ends: Any, active: Any, weights: Any,
         out: Any,
     ) -> None:  # fmt: skip
@@ -147,7 +168,7 @@ def _kernels(element: str) -> tuple[Any, Any, Any, Any]:
                         for o in range(outputs):
                             out[token, first + o] += weight * sums[r, o]
 
-    return count_hidden, run_hidden, count_output, run_output
+    return count, run
 
 
 def supports(gate_up: Matrix, down: Matrix) -> bool:
@@ -169,18 +190,14 @@ def sparse_experts(
     groups = group(experts)
     values, scale = values_and_scale(gate_up)
     element = str(values.dtype)
-    count_hidden, run_hidden, count_output, run_output = _kernels(element)
     matrix, float2 = Buffer(ELEMENTS[element], 3), Buffer(np.float32, 2)
     operands = (float2, matrix, float2, _INDEX, _INDEX, _INDEX)
     hidden_name, output_name = f"ninfer_expert_hidden_{element}", f"ninfer_expert_output_{element}"
-    register(
-        hidden_name,
-        count=count_hidden,
-        run=run_hidden,
-        operands=(*operands, Buffer(np.int32, 2)),
-        results=(float2,),
-    )
-    register(output_name, count=count_output, run=run_output, operands=(*operands, float2), results=(float2,))
+    count, run = _hidden_kernel(element)
+    hidden_operands = (*operands, Buffer(np.int32, 2))
+    register(hidden_name, count=count, run=run, operands=hidden_operands, results=(float2,))
+    count, run = _output_kernel(element)
+    register(output_name, count=count, run=run, operands=(*operands, float2), results=(float2,))
     to_hidden: Any = jax.ffi.ffi_call(hidden_name, struct((pairs, down.shape[2]), jnp.float32))
     hidden = to_hidden(x.astype(jnp.float32), values, scale, *groups, experts)
     to_output: Any = jax.ffi.ffi_call(output_name, struct(x.shape, jnp.float32))

@@ -17,6 +17,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from ninfer_jax.artifact.mapped_file import map_bytes
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 
 MAGIC = b"GGUF"
@@ -59,10 +60,7 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._data: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
-        except ValueError as error:  # what mapping an empty file raises
-            raise CorruptModelError(f"{path}: the file is empty") from error
+        self._data = map_bytes(path)
         cursor = _Cursor(self._data.data, path)
         self._check_preamble(cursor)
         tensor_count, metadata_count = cursor.scalar(_UINT64), cursor.scalar(_UINT64)

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ninfer_jax.artifact.mapped_file import map_bytes
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 
 MAX_HEADER_BYTES = 100_000_000
@@ -43,10 +44,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._data: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
-        except ValueError as error:  # what mapping an empty file raises
-            raise CorruptModelError(f"{path}: the file is empty") from error
+        self._data = map_bytes(path)
         header, base = self._header()
         self.tensors = {
             name: self._entry(name, entry, base) for name, entry in header.items() if name != "__metadata__"
