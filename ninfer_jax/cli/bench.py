@@ -43,7 +43,6 @@ WARM = Metric("start-up, compile cache warm", "s", False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.HelpFormatter
     parser.add_argument(
         "model",
         nargs="?",
@@ -111,9 +110,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen(only: Sequence[str]) -> list[Experiment]:
     known = experiments()
-    unknown = set(only) - {experiment.name for experiment in known} - {"startup"}
+    names = [*dict.fromkeys(experiment.name for experiment in known), "startup"]
+    unknown = set(only) - set(names)
     if unknown:
-        raise ConfigError(f"--only knows no experiment {', '.join(sorted(unknown))}", field="--only")
+        raise ConfigError(
+            f"--only knows no experiment {', '.join(sorted(unknown))}; there are {', '.join(names)}",
+            field="--only",
+        )
     return [experiment for experiment in known if not only or experiment.name in only]
 
 

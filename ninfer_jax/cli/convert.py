@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random", action="store_true", help="SOURCE is a config.json: make random weights for it"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of --random")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of --random (default: 0)")
 
 
 def run(args: argparse.Namespace) -> int:

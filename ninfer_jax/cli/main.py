@@ -62,11 +62,7 @@ def load(command: Command) -> CommandModule:
 
 
 def command_parser(command: Command, module: CommandModule) -> CommandParser:
-    parser = CommandParser(
-        prog=f"{PROGRAM} {command.name}",
-        description=module.HELP,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = CommandParser(prog=f"{PROGRAM} {command.name}", description=module.HELP)
     module.add_arguments(parser)
     return parser
 

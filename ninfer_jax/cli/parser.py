@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 USAGE_ERROR = 2
+MODEL_FLAGS = ("--model", "--model-path", "-m")
+"""How other programs name what is a plain argument here."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -34,6 +36,10 @@ class CommandParser(argparse.ArgumentParser):
         flag = argument.partition("=")[0]
         if not flag.startswith("-"):
             return f"unexpected argument {argument!r}"
+        if flag in MODEL_FLAGS and any(
+            action.metavar == "MODEL" for action in self._get_positional_actions()
+        ):
+            return f"unknown flag {flag}; the model is named without one: {self.prog} MODEL"
         return f"unknown flag {flag}{suggestion(flag, self._option_string_actions)}"
 
     def error(self, message: str) -> NoReturn:

@@ -39,7 +39,6 @@ HELP = "Print the memory a configuration needs on a GPU, and the bytes a decode 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.HelpFormatter  # the table of serve flags writes its own defaults
     parser.add_argument("model", metavar="MODEL", help="a registered identity, or what serve would load")
     parser.add_argument("--gpu", required=True, metavar="NAME", help=f"one of {', '.join(TARGETS)}")
     parser.add_argument(

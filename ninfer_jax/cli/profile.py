@@ -28,7 +28,6 @@ ANSWER_SECONDS = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.HelpFormatter
     parser.add_argument(
         "model",
         nargs="?",

@@ -27,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.HelpFormatter  # the table of flags writes its own defaults
     parser.add_argument(
         "model",
         nargs="?",

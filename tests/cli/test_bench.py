@@ -71,7 +71,7 @@ def test_only_measures_what_was_asked_for(engines, capsys):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (["--only", "decode,speed"], "--only knows no experiment speed"),
+        (["--only", "decode,speed"], "--only knows no experiment speed; there are prefill, decode, streams"),
         (["--repeats", "0"], "--repeats must be at least 1"),
         (["/no/such/model"], "there is no /no/such/model"),
         ([__file__, "--against", "llama.cpp", "--no-http"], "needs a .gguf model"),

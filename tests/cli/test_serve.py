@@ -145,6 +145,11 @@ def test_a_port_in_use_is_exit_1(model):
     [
         (["--max-concurrency", "9"], {}, "--max-concurrency must be an integer from 1 to 8"),
         (["--max-contxt", "9"], {}, "unknown flag --max-contxt; did you mean --max-context?"),
+        (
+            ["--model", "x.gguf"],
+            {},
+            "unknown flag --model; the model is named without one: ninfer-jax serve MODEL",
+        ),
         ([], {"NINFER_PORT": "web"}, "NINFER_PORT must be an integer"),
         (["--request-log-jsonl", "/no/such/folder/x"], {}, "cannot open /no/such/folder/x"),
     ],
