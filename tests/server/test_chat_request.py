@@ -4,7 +4,7 @@ import pytest
 
 from tests.server.fake_engine import FakeEngine
 from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid, what_ran
+from tests.server.scripted import hybrid, what_ran
 from tests.server.test_chat_basics import CHAT, chat, user
 
 FN = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -29,56 +29,16 @@ def refused(server, **members):
 
 
 NULLABLE = [
-    "model",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "n",
-    "logit_bias",
-    "logprobs",
-    "top_logprobs",
-    "tools",
-    "tool_choice",
-    "response_format",
-    "stream",
-    "stream_options",
-    "user",
-    "max_completion_tokens",
-    "modalities",
-    "audio",
-    "functions",
-    "function_call",
-    "reasoning_effort",
-    "enable_thinking",
-    "preserve_thinking",
-    "chat_template_kwargs",
-    "parallel_tool_calls",
-    "verbosity",
-    "store",
-    "web_search_options",
-    "moderation",
-    "prediction",
-    "metadata",
-    "service_tier",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "grammar",
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "repetition_penalty",
-    "mm_processor_kwargs",
-    "timings_per_token",
+    "model", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty",
+    "frequency_penalty", "n", "logit_bias", "logprobs", "top_logprobs", "tools", "tool_choice",
+    "response_format", "stream", "stream_options", "user", "max_completion_tokens", "modalities",
+    "audio", "functions", "function_call", "reasoning_effort", "enable_thinking", "preserve_thinking",
+    "chat_template_kwargs", "parallel_tool_calls", "verbosity", "store", "web_search_options",
+    "moderation", "prediction", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_options",
+    "prompt_cache_retention", "grammar", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "repetition_penalty", "mm_processor_kwargs", "timings_per_token",
     "return_progress",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NULLABLE)
@@ -311,54 +271,6 @@ def test_missing_guarantees_are_named(server, members, param):
     assert param in error["message"]
 
 
-HINTS = [
-    ({"verbosity": "low"}, {}, "verbosity"),
-    ({"store": True}, {}, "store"),
-    ({"tools": [FN], "parallel_tool_calls": False}, {"tools": [FN]}, "parallel_tool_calls"),
-    ({"tools": [{"type": "web_search"}, FN]}, {"tools": [FN]}, "tools[0].type"),
-    ({"chat_template_kwargs": {"foo": 1}}, {}, "chat_template_kwargs"),
-    ({"reasoning_effort": "max"}, {}, "reasoning_effort"),
-    ({"messages": [{**user()[0], "name": "bob"}]}, {}, "messages[0].name"),
-]
-
-
-@pytest.mark.parametrize(("members", "left", "logged"), HINTS, ids=repr)
-def test_lenient_api_drops_hints(start, caplog, members, left, logged):
-    """The request runs as if the hint were not there, and the log says which was dropped."""
-    caplog.set_level("INFO", "ninfer_jax")
-    server = start(engine_for("x"), hybrid(), lenient_api=True)
-    chat(server, max_tokens=1, **members)
-    ran = what_ran(server)
-    assert [r.getMessage().partition(": ")[2] for r in caplog.records] == [f"ignored {logged}"]
-    chat(server, max_tokens=1, **left)
-    assert what_ran(server) == ran
-
-
-def test_lenient_api_takes_strict_tools_as_others(start):
-    function = {"name": "a", "strict": True, "parameters": {"type": "object"}}
-    server = start(engine_for("x"), hybrid(), lenient_api=True)
-    assert chat(server, max_tokens=1, tools=[{"type": "function", "function": function}])
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        {"response_format": {"type": "json_object"}},
-        {"guided_json": {}},
-        {"n": 2},
-        {"logprobs": True},
-        {"tools": [FN], "tool_choice": "required"},
-        {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
-        {"temperature": 3},
-    ],
-    ids=repr,
-)
-def test_lenient_api_keeps_refusing_guarantees(start, members):
-    engine = engine_for("x")
-    assert refused(start(engine, hybrid(), lenient_api=True), **members)["param"]
-    assert engine.requests == []
-
-
 @pytest.mark.parametrize("model", ["", None, 5, [], "fake-model"])
 def test_no_name_means_the_loaded_model(server, model):
     assert chat(server, max_tokens=1, model=model)["model"] == "fake-model"
@@ -382,13 +294,6 @@ def test_the_current_limit_wins_over_the_legacy_one(server):
     assert chat(server, max_tokens=5, max_completion_tokens=2)["usage"]["completion_tokens"] == 2
 
 
-def test_a_limit_beyond_the_context_is_clamped(start):
-    engine = engine_for("y" * 100, end=False)
-    answer = chat(start(engine, hybrid()), max_tokens=10**9, enable_thinking=False)
-    assert answer["usage"]["total_tokens"] == 4096
-    assert answer["choices"][0]["finish_reason"] == "length"
-
-
 def test_a_prompt_beyond_the_context_is_400_with_both_counts(server):
     error = refused(server, messages=user("x" * 5000))
     assert error["code"] == "context_length_exceeded"
@@ -400,37 +305,3 @@ def test_media_without_vision_is_refused(server):
     video = {"type": "video_url", "video_url": {"url": "https://x/y.mp4"}}
     for part in (PNG, video, {"type": "image_url", "image_url": "https://x/y.png"}):
         assert refused(server, messages=user([part]))["code"] == "vision_disabled"
-
-
-@pytest.mark.parametrize(
-    ("flags", "members", "expected"),
-    [
-        ({}, {}, {"temperature": 0.7, "top_k": 20, "top_p": 1.0}),
-        ({"temperature": 0.5, "top_p": 0.9}, {}, {"temperature": 0.5, "top_p": 0.9}),
-        ({"temperature": 0.5}, {"temperature": 1.5}, {"temperature": 1.5}),
-        ({"greedy": True}, {"temperature": 1.5}, {"temperature": 0.0}),
-        ({"seed": 7}, {}, {"seed": 7}),
-        ({"seed": 7}, {"seed": -1}, {"seed": 2**64 - 1}),
-        ({"presence_penalty": 1.5}, {"presence_penalty": 0}, {"presence_penalty": 0.0}),
-        ({"top_k_cap": 64}, {"top_k": 64}, {"top_k": 64}),
-    ],
-)
-def test_request_over_flag_over_model(start, flags, members, expected):
-    engine = engine_for("x")
-    chat(start(engine, hybrid(), **flags), max_tokens=1, **members)
-    sampling = engine.requests[-1].sampling
-    assert {name: getattr(sampling, name) for name in expected} == expected
-
-
-def test_seeds_are_fresh_when_nobody_says(start):
-    engine = engine_for("x")
-    server = start(engine, hybrid())
-    for _ in range(3):
-        chat(server, max_tokens=1)
-    assert len({request.sampling.seed for request in engine.requests}) == 3
-
-
-def test_default_max_tokens(start):
-    engine = engine_for("z", end=False)
-    server = start(engine, hybrid(), default_max_tokens=3)
-    assert chat(server, max_tokens=None)["usage"]["completion_tokens"] == 3
