@@ -57,10 +57,11 @@ def run(args: argparse.Namespace) -> int:
         stop_on_signals(stop)
         loop = asyncio.get_running_loop()
 
+        def give_up() -> None:
+            loop.call_soon_threadsafe(stop.set)
+
         def begin() -> None:
-            give_up = lambda: loop.call_soon_threadsafe(stop.set)
-            arguments = (listener.getsockname(), give_up)
-            threading.Thread(target=startup.load, args=arguments, name="load", daemon=True).start()
+            startup.begin(listener.getsockname(), give_up)
 
         app = create_app(resident, options, monitor=monitor, capture=_capture(options.profile_dir))
         grace = options.shutdown_grace_ms / 1000
@@ -85,9 +86,13 @@ class Startup:
         self._shutdown: Callable[[], None] | None = None
         self._is_loading = False
 
-    def load(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
-        """Runs on its own thread; calls ``give_up`` when there will be no model."""
+    def begin(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
+        """Load on a thread of its own; from now on ``finish`` does not wait for it."""
         self._is_loading = True
+        threading.Thread(target=self.load, args=(address, give_up), name="load", daemon=True).start()
+
+    def load(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
+        """Calls ``give_up`` when there will be no model."""
         try:
             self._load(address, functools.partial(self.engine_failed, give_up))
         except BaseException as error:

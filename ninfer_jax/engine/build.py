@@ -1,7 +1,10 @@
 """Assembly: from a loaded model and a configuration to a warm engine. Server and library share it."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
+
+import jax
 
 from ninfer_jax.artifact.assemble import no_progress
 from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
@@ -28,8 +31,11 @@ from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.engine.warmup import Progress, compile_programs, enable_compilation_cache
 from ninfer_jax.errors import ConfigError
+from ninfer_jax.kernels.cpu import is_available
 from ninfer_jax.models.base import LayerKind, ModelConfig, Weights
 from ninfer_jax.types import ModelInfo
+
+logger = logging.getLogger(__name__)
 
 
 def load_checked(
@@ -71,6 +77,15 @@ def build_engine(
     )
     engine.start()
     return engine
+
+
+def warn_if_slow() -> None:
+    """Tell who serves on a CPU without the kernels that were written for it: answers come all the same."""
+    if jax.default_backend() == "cpu" and not is_available():
+        logger.warning(
+            "plain XLA serves for this project's CPU kernels, and slower: Numba cannot be imported, "
+            "or this jaxlib's foreign-function interface is not the one they know"
+        )
 
 
 def build_device(

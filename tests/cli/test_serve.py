@@ -185,6 +185,24 @@ def test_a_pool_larger_than_the_memory_is_refused_before_anything_is_uploaded(mo
     assert "loaded" not in done.stderr
 
 
+def test_a_stop_before_the_loading_thread_has_run_ends_at_once(monkeypatch):
+    """The interpreter cannot end in order beside a thread that imports jax."""
+
+    class Exited(Exception):
+        pass
+
+    def leave(code):
+        assert code == 0
+        raise Exited
+
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
+    monkeypatch.setattr(os, "_exit", leave)
+    startup = Startup(ServeOptions(), None, Resident(), ServeMonitor(interval=0))
+    startup.begin(("127.0.0.1", 1), lambda: None)
+    with pytest.raises(Exited):
+        startup.finish()
+
+
 def test_a_failed_load_is_no_longer_a_load_when_the_server_is_told_to_end():
     """It would pass for a stop while loading, which is exit 0."""
     startup = Startup(ServeOptions(), Path("/no/such/model"), Resident(), ServeMonitor(interval=0))
