@@ -1,7 +1,7 @@
 """Paged attention on the CPU: one kernel for decode rows and prefill chunks, float32 pools.
 
 A page lies head by head, so that what one head reads is one piece: its keys transposed ``[K, D, 64]``,
-its values ``[K, 64, D]``. The pool's shape says ``[64, K, D]`` as everywhere; ``by_head`` translates.
+its values ``[K, 64, D]``. The pool's shape says ``[64, K, D]`` as everywhere; nothing else reads inside it.
 
 Scores and weighted values are products of small matrices (``kernels/cpu/tiles.py``). Pages are visited
 with an online softmax (Milakov and Gimelshein 2018) inside segments of 256 tokens, and the segments are
@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from ninfer_jax.config import PAGE_SIZE
 from ninfer_jax.kernels.cpu import Buffer, is_available, register, struct
@@ -30,22 +29,6 @@ SEGMENT_PAGES = 4
 SEGMENT = SEGMENT_PAGES * PAGE_SIZE
 
 NAME = "ninfer_paged_attention"
-
-
-def by_head(pool: KVPool) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What this kernel's pool holds, as keys and values ``[P, 64, K, D]`` in order."""
-    pages, size, heads, head_dim = pool.k.shape
-    keys = np.asarray(pool.k).reshape(pages, heads, head_dim, size).transpose(0, 3, 1, 2)
-    values = np.asarray(pool.v).reshape(pages, heads, size, head_dim).transpose(0, 2, 1, 3)
-    return keys, values
-
-
-def from_ordered(keys: NDArray[np.float32], values: NDArray[np.float32]) -> KVPool:
-    """The pool of this kernel that holds keys and values ``[P, 64, K, D]``: ``by_head``'s inverse."""
-    shape = keys.shape
-    k = np.ascontiguousarray(keys.transpose(0, 2, 3, 1)).reshape(shape)
-    v = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(shape)
-    return KVPool(jnp.asarray(k), jnp.asarray(v))
 
 
 @functools.cache

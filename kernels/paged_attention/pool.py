@@ -13,7 +13,7 @@ class KVPool(NamedTuple):
     """One attention layer's paged cache: k and v ``[P, 64, K, D]`` (RoPE is applied before the write).
 
     Pages may be copied whole. What is inside one is for the form that wrote it to read: ``numba_cpu`` lays
-    it head by head in the same bytes.
+    it head by head.
     """
 
     k: jax.Array

@@ -22,20 +22,35 @@ from ninfer_jax.kernels.paged_attention import (
 from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, ArgSpec
 
 
+def to_heads(keys: np.ndarray, values: np.ndarray) -> KVPool:
+    """Keys and values ``[P, 64, K, D]`` as the Numba kernel's pool has them."""
+    k = np.ascontiguousarray(keys.transpose(0, 2, 3, 1)).reshape(keys.shape)
+    v = np.ascontiguousarray(values.transpose(0, 2, 1, 3)).reshape(values.shape)
+    return KVPool(jnp.asarray(k), jnp.asarray(v))
+
+
+def from_heads(pool: KVPool) -> KVPool:
+    """``to_heads`` undone."""
+    pages, size, heads, head_dim = pool.k.shape
+    keys = np.asarray(pool.k).reshape(pages, heads, head_dim, size).transpose(0, 3, 1, 2)
+    values = np.asarray(pool.v).reshape(pages, heads, size, head_dim).transpose(0, 2, 1, 3)
+    return KVPool(keys, values)
+
+
 def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
     """Outputs and the ordered pool. The Numba kernel's pool has an order of its own."""
     is_by_head = function is numba_cpu.paged_attention or function is api.paged_attention
     arguments = spec.arguments()
     pool = KVPool(arguments.pop("pool_k"), arguments.pop("pool_v"))
     if is_by_head:
-        pool = numba_cpu.from_ordered(*pool)
+        pool = to_heads(*pool)
     args = {name: jnp.asarray(array) for name, array in arguments.items()}
     scale = spec.head_dim**-0.5
     out, pool = jax.jit(partial(function, scale=scale))(
         args["q"], args["k"], args["v"], pool, args["block_tables"], args["starts"], args["lengths"]
     )
     if is_by_head:
-        return np.asarray(out), KVPool(*numba_cpu.by_head(pool))
+        return np.asarray(out), from_heads(pool)
     return np.asarray(out), KVPool(np.asarray(pool.k), np.asarray(pool.v))
 
 
