@@ -25,6 +25,7 @@ from ninfer_jax.cli.bench_stall import stall
 from ninfer_jax.cli.bench_sweep import sweep
 from ninfer_jax.cli.bench_target import Target
 from ninfer_jax.cli.bench_worker import WorkerTarget
+from ninfer_jax.cli.parser import add_model
 from ninfer_jax.config import EngineConfig, WeightFormat
 from ninfer_jax.errors import ConfigError
 
@@ -43,13 +44,7 @@ WARM = Metric("start-up, compile cache warm", "s", False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="MODEL",
-        help="a .gguf file, a Hugging Face folder or a NAME.ninfer artifact (default: the demo model)",
-    )
+    add_model(parser)
     parser.add_argument("--url", metavar="URL", help="measure this OpenAI-compatible server instead")
     parser.add_argument("--api-key", metavar="KEY", help="bearer token for --url")
     parser.add_argument("--model-id", metavar="ID", help="model to ask --url for (default: its first)")

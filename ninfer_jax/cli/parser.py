@@ -4,6 +4,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 USAGE_ERROR = 2
@@ -15,6 +16,17 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """``"; did you mean X?"`` for the closest of ``known``, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The plain argument MODEL as ``model``: a Path, or None for the demo model."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        type=Path,
+        metavar="MODEL",
+        help="a .gguf file, a Hugging Face folder or a NAME.ninfer artifact (default: the demo model)",
+    )
 
 
 class CommandParser(argparse.ArgumentParser):

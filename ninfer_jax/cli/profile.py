@@ -9,6 +9,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from ninfer_jax.cli.parser import add_model
 from ninfer_jax.config import PAGE_SIZE, EngineConfig, WeightFormat
 from ninfer_jax.errors import ConfigError, NinferError
 
@@ -28,13 +29,7 @@ ANSWER_SECONDS = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="MODEL",
-        help="a .gguf file, a Hugging Face folder or a NAME.ninfer artifact (default: the demo model)",
-    )
+    add_model(parser)
     parser.add_argument("--out", type=Path, default=Path("profile"), metavar="DIR", help="default: ./profile")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="decode rounds (default: 20)")
     parser.add_argument("--rows", type=int, default=1, metavar="B", help="requests in each, 1 to 8")

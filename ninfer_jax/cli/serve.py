@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ninfer_jax.cli.parser import add_model
 from ninfer_jax.errors import EngineError
 from ninfer_jax.observe import console
 from ninfer_jax.observe.monitor import ServeMonitor
@@ -27,13 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="MODEL",
-        help="a .gguf file, a Hugging Face folder or a NAME.ninfer artifact (default: the demo model)",
-    )
+    add_model(parser)
     add_options(parser)
 
 
