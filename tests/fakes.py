@@ -72,7 +72,7 @@ class FakePending:
 
 
 class FakeExecutor:
-    """Implements ``Executor``. ``during_wait`` runs inside every ``Pending.wait``; ``rounds`` records
+    """Implements ``Executor``. ``during_wait`` runs inside every ``Pending.wait``; ``units`` records
     each unit as (name, lanes)."""
 
     def __init__(self, num_lanes: int, num_pages: int, num_slots: int | None = None) -> None:

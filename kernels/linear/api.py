@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from ninfer_jax.kernels.linear import cpu, numba_cpu
+from ninfer_jax.kernels.linear import numba_cpu, xla_cpu
 from ninfer_jax.kernels.linear.quant import Matrix, QuantArray, stored_values
 
 
@@ -18,7 +18,7 @@ def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.A
     if x.shape[-1] != weight.shape[-1]:
         raise ValueError(f"linear: {x.shape[-1]} inputs against a weight of shape {weight.shape}")
     rows = x.reshape(-1, x.shape[-1])
-    cpu_dot = numba_cpu.dot if numba_cpu.supports(weight) else cpu.dot
+    cpu_dot = numba_cpu.dot if numba_cpu.supports(weight) else xla_cpu.dot
     y: jax.Array = jax.lax.platform_dependent(rows, weight, cpu=cpu_dot, default=_dot)
     if bias is not None:
         y = y + bias.astype(jnp.float32)

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from ninfer_jax.kernels.paged_attention import cpu, numba_cpu, pallas_triton, reference
+from ninfer_jax.kernels.paged_attention import numba_cpu, pallas_triton, reference, xla_cpu
 from ninfer_jax.kernels.paged_attention.pool import KVPool
 
 
@@ -35,7 +35,7 @@ def paged_attention(
         raise ValueError(f"paged_attention: {q.shape[2]} query heads over {k.shape[2]} KV heads")
     if scale is None:
         scale = float(q.shape[-1] ** -0.5)
-    on_cpu = numba_cpu if numba_cpu.supports(pool) else cpu
+    on_cpu = numba_cpu if numba_cpu.supports(pool) else xla_cpu
     on_cuda = pallas_triton if pallas_triton.supports(q.shape[-1], pool.k.dtype) else reference
     arguments = (q.astype(jnp.float32), k, v, pool, block_tables, starts, lengths)
     out, pool = jax.lax.platform_dependent(

@@ -4,9 +4,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.linear import Matrix, QuantArray, cpu, embed, linear, numba_cpu, quantise, reference
+from ninfer_jax.kernels.linear import (
+    Matrix,
+    QuantArray,
+    embed,
+    linear,
+    numba_cpu,
+    quantise,
+    reference,
+    xla_cpu,
+)
 
-ROWS = (1, 2, 8, cpu.MAX_INT8_ROWS, cpu.MAX_INT8_ROWS + 1)
+ROWS = (1, 2, 8, xla_cpu.MAX_INT8_ROWS, xla_cpu.MAX_INT8_ROWS + 1)
 RELATIVE_ERROR = {"f32": 1e-6, "bf16": 4e-3, "int8": 4e-3}
 """Root mean square, from the rounding of activations: none, or to 8 bits of mantissa."""
 

@@ -14,10 +14,10 @@ from ninfer_jax.kernels.paged_attention import (
     KVPool,
     allocate_pool,
     api,
-    cpu,
     numba_cpu,
     pallas_triton,
     reference,
+    xla_cpu,
 )
 from ninfer_jax.kernels.paged_attention.arg_specs import ALL, DECODE, PREFILL, ArgSpec
 
@@ -58,7 +58,7 @@ def call(function: Any, spec: ArgSpec) -> tuple[np.ndarray, KVPool]:
 @pytest.mark.parametrize(
     "function",
     [
-        cpu.paged_attention,
+        xla_cpu.paged_attention,
         numba_cpu.paged_attention,
         partial(pallas_triton.paged_attention, interpret=True),
         api.paged_attention,
