@@ -75,7 +75,7 @@ def close_job(job: int, total: int) -> None:
 @numba.njit
 def open_job(places: int, frame: int, total: int) -> int:
     """A place for this call, or 0 when it is to run alone."""
-    if total < 2 or total >= MAX_TASKS or word(places, NUM_HELPERS) == 0:
+    if total < 2 or total >= MAX_TASKS // 2 or word(places, NUM_HELPERS) == 0:
         return 0
     for place in range(PLACES):
         job = places + (1 + place) * JOB_WORDS * 8
