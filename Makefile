@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 HOST := 127.0.0.1
 PORT := 8080
 
-.PHONY: serve test check parity clean
+.PHONY: serve test check parity plans clean
 
 serve: $(VENV)/.demo
 	$(BIN)/ninfer-jax serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -23,6 +23,11 @@ check: $(VENV)/.test
 
 parity: $(VENV)/.parity
 	$(BIN)/python -m pytest -m parity
+
+# Programs for NVIDIA GPUs, compiled without one. The compiler lies in a folder of its own: jax would look for a
+# GPU wherever it finds it.
+plans: $(VENV)/.gpu-compiler
+	PYTHONPATH=$(VENV)/gpu-compiler $(BIN)/python -m pytest tests/engine/test_aot.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
@@ -45,4 +50,9 @@ $(VENV)/.test: $(VENV)/.demo
 
 $(VENV)/.parity: $(VENV)/.test
 	$(PIP) --editable ".[test,parity]"
+	touch $@
+
+$(VENV)/.gpu-compiler: $(VENV)/.test
+	version=$$($(BIN)/python -c "import jax; print(jax.__version__)"); \
+	$(PIP) --no-deps --target $(VENV)/gpu-compiler "jax-cuda12-plugin==$$version" "jax-cuda12-pjrt==$$version"
 	touch $@
