@@ -15,6 +15,7 @@ from ninfer_jax.cli.deployment import deployment
 from ninfer_jax.cli.ledger import memory_lines
 from ninfer_jax.config import WeightFormat
 from ninfer_jax.engine.build import build_engine, check_context, prefix_policy
+from ninfer_jax.engine.compilation_cache import enable_compilation_cache
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.heap import return_freed_memory
@@ -79,6 +80,7 @@ def load_resident(
 
 def load_model(path: Path, options: ServeOptions, sizing: "Sizing") -> LoadedModel:
     started = time.monotonic()
+    enable_compilation_cache()  # loading compiles too
     model = load(
         path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
     )

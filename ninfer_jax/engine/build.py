@@ -18,6 +18,7 @@ from ninfer_jax.cache import (
     WholePagePolicy,
 )
 from ninfer_jax.config import EngineConfig, WeightFormat
+from ninfer_jax.engine.compilation_cache import enable_compilation_cache
 from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.heap import return_freed_memory
@@ -29,7 +30,7 @@ from ninfer_jax.engine.runner import DeviceRunner
 from ninfer_jax.engine.sampling import SamplingPipeline
 from ninfer_jax.engine.shapes import ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable, allocate
-from ninfer_jax.engine.warmup import Progress, compile_programs, enable_compilation_cache
+from ninfer_jax.engine.warmup import Progress, compile_programs
 from ninfer_jax.errors import ConfigError
 from ninfer_jax.kernels.cpu import is_available
 from ninfer_jax.models.base import LayerKind, ModelConfig, Weights
@@ -53,6 +54,7 @@ def load_checked(
         activation = activation_dtype(weight_format)
         check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
 
+    enable_compilation_cache()  # loading compiles too
     return load(path, weights=weights, progress=progress or no_progress, before_upload=before_upload)
 
 

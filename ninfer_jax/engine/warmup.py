@@ -5,38 +5,24 @@ jax's persistent compilation cache, so a second start only reads them. The runne
 objects directly: it cannot trace, hash statics or compile by accident.
 """
 
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import jax
 import numpy as np
 
-from ninfer_jax.cache_home import cache_home
 from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
 from ninfer_jax.models.base import Weights
 
-logger = logging.getLogger(__name__)
-
 Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (programs ready, programs in all), on the thread that warms up."""
-
-CACHE_DIRECTORY = "jax_compilation_cache_dir"
-CACHE_SETTINGS: Mapping[str, Any] = {
-    CACHE_DIRECTORY: None,
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
-"""jax's options, with what we set; None is the directory chosen at run time."""
-
 
 GPU_OPTIONS: Mapping[str, Any] = {"xla_disable_hlo_passes": "rematerialization"}
 """XLA takes 80% of a GPU for its limit, whatever the allocator was given. Where weights fill more than that,
@@ -59,22 +45,6 @@ class CompiledPrograms:
         sized = (*self.decode.values(), *self.prefill.values(), self.bind_lane)
         reports = (cast(jax.stages.Compiled, program).memory_analysis() for program in sized)
         return max(0 if report is None else report.temp_size_in_bytes for report in reports)
-
-
-def enable_compilation_cache() -> Path | None:
-    """Keep every compiled program on disk: in the directory that jax was told (its option, or
-    ``$JAX_COMPILATION_CACHE_DIR``), else ``xla`` in :func:`cache_home`. Returns the directory; None where it
-    cannot be made, and programs are then compiled at each start."""
-    directory = Path(getattr(jax.config, CACHE_DIRECTORY) or cache_home() / "xla")
-    path: str | None = str(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        logger.warning("cannot keep compiled programs in %s: %s", directory, error.strerror)
-        path = None
-    for name, value in CACHE_SETTINGS.items():
-        jax.config.update(name, path if value is None else value)  # type: ignore[no-untyped-call]
-    return directory if path else None
 
 
 def compile_programs(

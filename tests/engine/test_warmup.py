@@ -1,11 +1,9 @@
-"""After warm-up nothing compiles, whatever is served; and a second warm-up reads the disk."""
+"""After warm-up nothing compiles, whatever is served."""
 
-import os
 from contextlib import contextmanager
 
 import jax
 import numpy as np
-import pytest
 
 from ninfer_jax.engine import warmup
 from ninfer_jax.engine.shapes import ShapeLadder
@@ -63,36 +61,3 @@ def test_progress_counts_every_program():
     assert calls == [(1, 3), (2, 3), (3, 3)]
     assert set(programs.decode) == {1}
     assert set(programs.prefill) == {16}
-
-
-@pytest.fixture
-def cache_settings():
-    before = {name: getattr(jax.config, name) for name in warmup.CACHE_SETTINGS}
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    jax.experimental.compilation_cache.compilation_cache.reset_cache()
-
-
-@pytest.mark.usefixtures("cache_settings")
-def test_the_compilation_cache_is_kept_on_disk(tmp_path, monkeypatch):
-    jax.config.update(warmup.CACHE_DIRECTORY, None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert warmup.enable_compilation_cache() == tmp_path / "ninfer-jax" / "xla"
-    chosen = tmp_path / "chosen"
-    jax.config.update(warmup.CACHE_DIRECTORY, str(chosen))
-    assert warmup.enable_compilation_cache() == chosen
-    jax.clear_caches()
-    jax.experimental.compilation_cache.compilation_cache.reset_cache()
-    jax.jit(lambda x: x * 5 + 1)(np.arange(9))
-    assert os.listdir(chosen)
-
-
-@pytest.mark.usefixtures("cache_settings")
-def test_a_compilation_cache_that_cannot_be_made_is_told_and_left_out(tmp_path, caplog):
-    (tmp_path / "file").touch()
-    jax.config.update(warmup.CACHE_DIRECTORY, str(tmp_path / "file" / "xla"))
-    assert warmup.enable_compilation_cache() is None
-    assert f"cannot keep compiled programs in {tmp_path / 'file' / 'xla'}" in caplog.text
-    jax.experimental.compilation_cache.compilation_cache.reset_cache()
-    assert jax.jit(lambda x: x * 7 + 1)(np.arange(9))[1] == 8
