@@ -6,6 +6,9 @@
 - A chunk's data end with CRLF; Sanic would drop any two bytes there (7.1).
 - A trailer section may follow the last chunk; its fields are dropped and the connection ends (7.1.2). Sanic
   refuses it since 25.12.1; releases before that left it in the buffer, to be read as another request.
+- Empty lines before a request line are skipped (2.2), and waiting for what follows is waiting for a request.
+- A method is a token: Sanic would take ``\\nGET`` (3.1).
+- A request of HTTP/1.1 without ``Host`` is a 400, so is any with two or with one that names no host (3.2).
 - A client that has closed its sending side while it still owes a body is told so (9.5). Once the body is
   whole, the end of its side means that it left: no answer could tell a half-open client from a dead one.
 """
@@ -19,6 +22,8 @@ from sanic.http import Http, Stage
 from sanic.server import HttpProtocol
 
 MAX_TRAILER_BYTES = 8192
+_HOST = re.compile(r"(\[[\w.:~%!$&'()*+,;=-]+\]|[\w.~%!$&'()*+,;=-]*)(:[0-9]*)?", re.ASCII)
+_TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _DIGITS = {10: re.compile(r"[0-9]+"), 16: re.compile(r"[0-9A-Fa-f]+")}
 
 
@@ -42,10 +47,22 @@ class Http1(Http):
         self.is_whole = False
 
     async def http1_request_header(self) -> None:
+        await self._skip_empty_lines()
         await super().http1_request_header()  # type: ignore[no-untyped-call]
+        _check_head(self.request)
         self.is_whole = not self.request_body
         if self.protocol.is_half_closed:
             self.keep_alive = False
+
+    async def _skip_empty_lines(self) -> None:
+        buffer: bytearray = self.recv_buffer
+        while bytes(buffer[:2]) in (b"\r\n", b"\r", b""):
+            if buffer.startswith(b"\r\n"):
+                del buffer[:2]
+            else:
+                self.stage = Stage.REQUEST if buffer else Stage.IDLE
+                await self._receive_more()
+        self.stage = Stage.REQUEST
 
     def create_empty_request(self) -> None:
         try:
@@ -94,6 +111,15 @@ class Http1(Http):
         return int(digits, base)
 
 
+def _check_head(request: Request) -> None:
+    if not _TOKEN.fullmatch(request.method):
+        raise BadRequest("the method is no token")
+    hosts = request.headers.getall("host", [])
+    is_missing = not hosts and request.version == "1.1"
+    if is_missing or len(hosts) > 1 or not all(_HOST.fullmatch(host.strip(" \t")) for host in hosts):
+        raise BadRequest("a request names one host")
+
+
 class Http1Protocol(HttpProtocol):
     """One connection."""
 
@@ -109,7 +135,7 @@ class Http1Protocol(HttpProtocol):
         self.is_half_closed = True
         http = self.http
         if http is None or http.stage is Stage.IDLE:
-            is_owed = bool(self.recv_buffer)
+            is_owed = bool(self.recv_buffer.lstrip(b"\r\n"))
         else:
             is_owed = http.stage is Stage.REQUEST or not http.is_whole
             http.keep_alive = False

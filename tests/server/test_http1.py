@@ -13,9 +13,9 @@ RAW = json.dumps({"messages": user(), "max_tokens": 1}).encode()
 CHUNKED = b"transfer-encoding: chunked"
 
 
-def head(*fields, length=None):
+def head(*fields, length=None, path=CHAT, host=(b"host: x",), version=b"1.1"):
     sized = [b"content-length: %d" % length] if length is not None else []
-    return b"\r\n".join([b"POST " + CHAT.encode() + b" HTTP/1.1", b"host: x", *sized, *fields, b"", b""])
+    return b"\r\n".join([b"POST %s HTTP/%s" % (path.encode(), version), *host, *sized, *fields, b"", b""])
 
 
 def chunks(*pieces, end=b"0\r\n\r\n"):
@@ -48,6 +48,10 @@ def is_whole(received):
 
 def status(received):
     return int(received.split(b" ", 2)[1])
+
+
+def error(received):
+    return json.loads(received.partition(b"\r\n\r\n")[2])["error"]
 
 
 @pytest.mark.parametrize("coding", [b"chunked", b"Chunked", b"CHUNKED", b"chunked  "])
@@ -97,7 +101,7 @@ def test_a_bad_chunk_size_is_400(start, size, half_close):
     server = start()
     answer = exchange(server, head(CHUNKED), size + b"\r\n{}\r\n0\r\n\r\n", half_close=half_close)
     assert status(answer) == 400
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "bad_request"
+    assert error(answer)["code"] == "bad_request"
     assert chat(server, max_tokens=1)
 
 
@@ -155,10 +159,69 @@ def test_a_half_closed_get_is_answered(start):
 def test_a_target_of_any_bytes_is_answered(start, method, target):
     answer = exchange(start(), method + b" " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
     assert status(answer) in (400, 404)
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+    assert error(answer)["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("end", [b"XX", b"\n\r", b"\r\r", b"0\r"])
 def test_a_chunk_that_goes_on_after_its_size_is_400(start, end):
     body = b"%x\r\n%s%s0\r\n\r\n" % (len(RAW), RAW, end)
     assert status(exchange(start(), head(CHUNKED), body)) == 400
+
+
+@pytest.mark.parametrize(
+    "host",
+    [(), (b"host: x", b"Host: y"), (b"host: a b",), (b"host: x:y",), (b"host: u@x",), (b"host: [::1",)],
+    ids=["none", "two", "a space", "no port", "a user", "half an address"],
+)
+def test_a_request_that_names_no_host_is_400(start, host):
+    server = start()
+    answer = exchange(server, head(host=host, length=len(RAW)), RAW)
+    assert (status(answer), error(answer)["code"]) == (400, "bad_request")
+    assert chat(server, max_tokens=1)
+
+
+@pytest.mark.parametrize("host", [b"", b"x:", b" a.b-c_d:80 ", b"127.0.0.1:8080", b"[::1]:80", b"x%2dy"])
+def test_a_host_of_any_form_is_served(start, host):
+    assert status(exchange(start(), head(host=(b"Host:" + host,), length=len(RAW)), RAW)) == 200
+
+
+def test_a_request_of_http_1_0_needs_no_host(start):
+    assert status(exchange(start(), head(host=(), length=len(RAW), version=b"1.0"), RAW)) == 200
+
+
+@pytest.mark.parametrize(
+    "empty", [(b"\r\n",), (b"\r\n\r\n",), (b"\r", b"\n")], ids=["one", "two", "in pieces"]
+)
+def test_empty_lines_before_a_request_are_skipped(start, empty):
+    assert status(exchange(start(), *empty, head(length=len(RAW)), RAW)) == 200
+
+
+def test_an_empty_line_after_a_body_belongs_to_nobody(start):
+    server = start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        for _ in range(2):
+            connection.sendall(head(length=len(RAW)) + RAW + b"\r\n")
+            received = b""
+            while not is_whole(received):
+                received += connection.recv(65536)
+            assert status(received) == 200
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(65536) == b"", "the connection ends without a word"
+
+
+@pytest.mark.parametrize("start_of_line", [b"\n", b"\rX", b" \r\n", b"\r\n\n"])
+def test_what_is_no_empty_line_before_a_request_is_400(start, start_of_line):
+    assert status(exchange(start(), start_of_line + head(length=len(RAW)), RAW)) == 400
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("sent", [0, 1000])
+def test_a_chunk_that_passes_the_limit_is_refused_before_its_bytes_arrive(start, path, sent):
+    server = start(max_request_mib=1)
+    size = (1 << 20) - sent + 1
+    before = chunks(b"x" * sent, end=b"") if sent else b""
+    answer = exchange(server, head(CHUNKED, path=path), before + b"%x\r\n" % size)
+    assert status(answer) == 413
+    refused = error(answer)
+    assert (refused["type"] if path == "/v1/messages" else refused["code"]) == "request_too_large"
+    assert chat(server, max_tokens=1)
