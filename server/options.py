@@ -8,7 +8,7 @@ it came from.
 import argparse
 import difflib
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -71,8 +71,9 @@ class ServeOptions:
         return self.max_context if self.kv_capacity is None else self.kv_capacity
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add every flag, in groups. Values stay text until :func:`resolve`, which names what is wrong."""
+def add_arguments(parser: argparse.ArgumentParser, *, listed: Collection[str] | None = None) -> None:
+    """Add every flag, in groups; ``--help`` has those of ``listed``, by default all. Values stay text until
+    :func:`resolve`, which names what is wrong."""
     defaults = {member.name: member.default for member in fields(ServeOptions)}
     for name, flags in GROUPS.items():
         group = parser.add_argument_group(name)
@@ -81,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             kind: dict[str, Any] = (
                 {"action": "store_const", "const": "1"} if flag.is_switch else {"metavar": flag.metavar}
             )
-            help_text = flag.help_text(defaults[flag.field])
+            is_listed = listed is None or flag.name in listed
+            help_text = flag.help_text(defaults[flag.field]) if is_listed else argparse.SUPPRESS
             group.add_argument(*spellings, dest=flag.field, default=argparse.SUPPRESS, help=help_text, **kind)
 
 

@@ -1,6 +1,7 @@
 """``ninfer-jax plan MODEL --gpu NAME``: what a configuration needs, without a GPU and without weights."""
 
 import argparse
+import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ninfer_jax.cli.driver_noise import without_driver_noise
 from ninfer_jax.cli.plan_programs import (
     closing_lines,
     compile_programs,
@@ -37,6 +39,18 @@ if TYPE_CHECKING:
 
 HELP = "Print the memory a configuration needs on a GPU, and the bytes a decode round moves, without either."
 
+SIZING_FLAGS = frozenset(
+    {
+        "weights",
+        "max-context",
+        "kv-capacity",
+        "max-concurrency",
+        "prefill-chunk",
+        "top-k-cap",
+    }
+)
+"""Those of the server's flags that a plan depends on, ``top-k-cap`` with ``--compile``."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a registered identity, or what serve would load")
@@ -55,13 +69,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, metavar="N", help="plan only the first N layers of the model")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_options(parser)
+    add_options(parser, listed=SIZING_FLAGS)
+    parser.epilog = "The other flags of serve are taken too, and change nothing."
 
 
 def run(args: argparse.Namespace) -> int:
     target, options = gpu_target(args.gpu), resolve(args, os.environ)
     if args.compile:
         prepare_environment()
+    with without_driver_noise():
+        importlib.import_module("jax")
     model = find_model(args.model, args.layers)
     plan = choose(model, options, target)
     reports: list[ProgramReport] = []

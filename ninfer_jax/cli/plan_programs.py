@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ninfer_jax.cli.driver_noise import without_driver_noise
 from ninfer_jax.engine.gpu_targets import GpuTarget, compile_only_sharding
 from ninfer_jax.engine.shapes import PROGRAMS
 from ninfer_jax.observe.sizes import binary_size
@@ -44,7 +45,9 @@ def compile_programs(
 
     sampling = SamplingPipeline(cap=deployment.config.top_k_cap)
     spec = ProgramSpec(architecture, deployment.model, sampling)
-    return compile_for(spec, deployment, compile_only_sharding(target), names)
+    with without_driver_noise():
+        sharding = compile_only_sharding(target)
+    return compile_for(spec, deployment, sharding, names)
 
 
 def heading() -> str:

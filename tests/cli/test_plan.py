@@ -6,7 +6,10 @@ import re
 import pytest
 
 from ninfer_jax.cli import main as cli
+from ninfer_jax.cli.plan import SIZING_FLAGS
 from ninfer_jax.engine.device_memory import HEADROOM_BYTES
+from ninfer_jax.server.flag import Flag
+from ninfer_jax.server.flag_table import FLAGS
 from tests.artifact import checkpoints
 
 
@@ -85,3 +88,42 @@ def test_a_cut_plans_the_first_layers(run):
     code, out, _ = run("qwen3.8-27b", "--gpu", "h200", "--layers", "8")
     assert code == 0
     assert "first 8 layers" in out
+
+
+def sample(flag: Flag) -> str:
+    """A value that the flag takes and that is not its default."""
+    for text in ("0", "1", "info"):
+        try:
+            flag.parse(text)
+        except ValueError:
+            continue
+        return f"--{flag.name}" if flag.is_switch else f"--{flag.name}={text}"
+    raise AssertionError(flag)
+
+
+def test_help_lists_the_flags_that_a_plan_depends_on(run, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "--help"])
+    listed = set(re.findall(r"^  --([a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert listed & {flag.name for flag in FLAGS} == SIZING_FLAGS
+
+
+def test_the_flags_of_serve_that_help_leaves_out_change_nothing(run):
+    command = ("qwen3.6-27b", "--gpu", "h200", "--json")
+    others = [sample(flag) for flag in FLAGS if flag.name not in SIZING_FLAGS]
+    assert run(*command, *others) == run(*command)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--weights=int8",
+        "--max-context=1024",
+        "--kv-capacity=auto",
+        "--max-concurrency=2",
+        "--prefill-chunk=4096",
+    ],
+)
+def test_the_flags_that_help_lists_change_the_plan(run, flag):
+    command = ("qwen3.6-27b", "--gpu", "h200", "--json")
+    assert run(*command, flag)[1] != run(*command)[1]

@@ -74,7 +74,7 @@ def plan_json(*arguments: str) -> dict:
     command = [sys.executable, "-m", "ninfer_jax.cli.main", "plan", *arguments, "--json"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
 
