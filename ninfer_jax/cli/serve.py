@@ -83,6 +83,7 @@ class Startup:
 
     def begin(self, address: tuple[str, int], give_up: Callable[[], None]) -> None:
         """Load on a thread of its own; from now on ``finish`` does not wait for it."""
+        logger.info("listening on %s; /health is 503 until the model is ready", _url(address))
         self._is_loading = True
         threading.Thread(target=self.load, args=(address, give_up), name="load", daemon=True).start()
 
@@ -142,8 +143,7 @@ def _capture(folder: str | None) -> Callable[[float], Path] | None:
 
 
 def _announce(model_id: str, address: tuple[str, int], options: ServeOptions, seconds: float) -> None:
-    host, port = address[0], address[1]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = _url(address)
     key = "" if options.api_key is None else " -H 'Authorization: Bearer YOUR_KEY'"
     logger.info("ready in %.1f s: %s serves %s", seconds, url, model_id)
     logger.info(
@@ -152,6 +152,11 @@ def _announce(model_id: str, address: tuple[str, int], options: ServeOptions, se
         url,
         key,
     )
+
+
+def _url(address: tuple[str, int]) -> str:
+    host, port = address[0], address[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

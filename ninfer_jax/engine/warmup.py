@@ -7,13 +7,14 @@ objects directly: it cannot trace, hash statics or compile by accident.
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import jax
 import numpy as np
 
+from ninfer_jax.artifact.assemble import no_progress
 from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
@@ -22,7 +23,7 @@ from ninfer_jax.models.base import Weights
 
 Program: TypeAlias = Callable[..., Any]
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (programs ready, programs in all), on the thread that warms up."""
+"""Called with (programs ready, programs in all), first with none ready, on the thread that warms up."""
 
 GPU_OPTIONS: Mapping[str, Any] = {"xla_disable_hlo_passes": "rematerialization"}
 """XLA takes 80% of a GPU for its limit, whatever the allocator was given. Where weights fill more than that,
@@ -59,16 +60,19 @@ def compile_programs(
     """Compile the whole ladder for these arrays (only their shapes, types and places matter)."""
     options = GPU_OPTIONS if jax.default_backend() == "gpu" else {}
     num_programs = 1 + has_checkpoints(state) + len(ladder.decode_batches) + len(ladder.prefill_buckets)
-    done: dict[tuple[str, int], Program] = {}
+    futures: dict[tuple[str, int], Future[Program]] = {}
+
+    def tell() -> None:
+        (progress or no_progress)(sum(future.done() for future in futures.values()), num_programs)
+
     with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
-        futures: dict[tuple[str, int], Future[Program]] = {
-            key: pool.submit(lowered.compile, compiler_options=dict(options))
-            for key, lowered in lower_programs(spec, weights, state, table, ladder)
-        }
-        for key, future in futures.items():
-            done[key] = future.result()
-            if progress is not None:
-                progress(len(done), num_programs)
+        tell()
+        for key, lowered in lower_programs(spec, weights, state, table, ladder):
+            futures[key] = pool.submit(lowered.compile, compiler_options=dict(options))
+            tell()
+        for _ in as_completed(futures.values()):
+            tell()
+    done = {key: future.result() for key, future in futures.items()}
     return CompiledPrograms(
         decode={size: program for (name, size), program in done.items() if name == "decode"},
         prefill={size: program for (name, size), program in done.items() if name == "prefill"},

@@ -24,6 +24,7 @@ from tests.artifact import checkpoints
 
 ROOT = Path(__file__).parents[2]
 CHAT = "/v1/chat/completions"
+MILESTONES = ("listening on", "loading tiny", "loaded tiny", "compiling, or reading from", "ready in")
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0}
 
 
@@ -89,6 +90,7 @@ def test_a_life(model):
     assert b"ninfer:prompt_tokens_total" in server.http.get("/metrics").content
     code, log = server.end()
     assert code == 0
+    assert [log.index(words) for words in MILESTONES] == sorted(log.index(words) for words in MILESTONES)
     assert f"http://127.0.0.1:{server.port} serves" in log
     for line in ("weights in int8", "KV pools of 128 tokens in float32", "state of 2 sequences", "headroom"):
         assert f"INFO   {line}" in log

@@ -1,5 +1,6 @@
 """Compiled programs are kept on disk; a bad file or a full disk is one line and never stops a start."""
 
+import logging
 import os
 import resource
 import warnings
@@ -16,8 +17,9 @@ from ninfer_jax.engine.compilation_cache import CACHE_DIRECTORY, CACHE_SETTINGS,
 
 
 @pytest.fixture
-def directory(tmp_path):
+def directory(tmp_path, monkeypatch):
     """The cache's directory, of this test alone."""
+    monkeypatch.setattr(logging.getLogger("ninfer_jax"), "propagate", True)  # for caplog
     before = {name: getattr(jax.config, name) for name in CACHE_SETTINGS}
     with warnings.catch_warnings():
         jax.config.update(CACHE_DIRECTORY, str(tmp_path / "chosen"))

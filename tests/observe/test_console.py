@@ -18,14 +18,6 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(autouse=True)
-def restore():
-    root = logging.getLogger(module.ROOT)
-    before = (root.handlers[:], root.level, root.propagate)
-    yield
-    root.handlers[:], root.level, root.propagate = before
-
-
 def test_a_line_has_time_level_and_message():
     stream = io.StringIO()
     configure("trace", stream)
