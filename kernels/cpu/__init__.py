@@ -1,6 +1,7 @@
-"""Numba kernels as XLA:CPU custom calls that share XLA's own threads."""
+"""Kernels that Numba compiles, as XLA:CPU custom calls that share XLA's own threads."""
 
-from ninfer_jax.kernels.cpu.ffi import ELEMENTS, Buffer, is_available, register, struct
+from ninfer_jax.kernels.cpu.ffi import call, is_available
+from ninfer_jax.kernels.cpu.kernel import ELEMENTS, Kernel, floats, integers, values
 from ninfer_jax.kernels.cpu.materialise import materialise
 
-__all__ = ["ELEMENTS", "Buffer", "is_available", "materialise", "register", "struct"]
+__all__ = ["ELEMENTS", "Kernel", "call", "floats", "integers", "is_available", "materialise", "values"]

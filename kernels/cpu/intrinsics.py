@@ -65,10 +65,7 @@ def call_with_pointer(typing: Any, function: Any, argument: Any) -> Any:
 
 
 def symbol_address(name: str) -> Any:
-    """A compiled function () -> the address that ``llvmlite.binding.add_symbol(name, ...)`` was given.
-
-    The name, not the address, stands in the machine code, which may so be kept on disk.
-    """
+    """A compiled function () -> the address of what the object file calls ``name``."""
 
     @intrinsic
     def address(typing: Any) -> Any:
@@ -90,6 +87,12 @@ def word(address: int, index: int) -> int:
 @numba.njit(inline="always")
 def set_word(address: int, index: int, value: int) -> None:
     numba.carray(as_pointer(address), index + 1, np.int64)[index] = value
+
+
+@numba.njit(inline="always")
+def floats_at(address: int, size: int) -> Any:
+    """The float32 array ``[size]`` at ``address``."""
+    return numba.carray(as_pointer(address), size, np.float32)
 
 
 @intrinsic

@@ -1,28 +1,13 @@
 """A barrier that XLA:CPU cannot see through."""
 
-import functools
-from typing import Any
-
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from ninfer_jax.kernels.cpu.ffi import Buffer, is_available, register, struct
+from ninfer_jax.kernels.cpu.ffi import call, is_available
+from ninfer_jax.kernels.cpu.kernel import Kernel, floats
 
-
-@functools.cache
-def _kernel() -> tuple[Any, Any]:
-    import numba
-
-    @numba.njit
-    def count(x: Any, out: Any) -> int:
-        return 1
-
-    @numba.njit
-    def run(task: int, x: Any, out: Any) -> None:
-        out[:] = x
-
-    return count, run
+_COPY = Kernel(
+    "ninfer_materialise", "ninfer_jax.kernels.cpu.copy_code:copy", {"x": floats(1)}, {"out": floats(1)}
+)
 
 
 def materialise(x: jax.Array) -> jax.Array:
@@ -42,9 +27,5 @@ def _barrier(x: jax.Array) -> jax.Array:
 
 
 def _copy(x: jax.Array) -> jax.Array:
-    count, run = _kernel()
-    buffer = (Buffer(np.float32, 1),)
-    register("ninfer_materialise", count=count, run=run, operands=buffer, results=buffer)
-    call: Any = jax.ffi.ffi_call("ninfer_materialise", struct((x.size,), jnp.float32))
-    out: jax.Array = call(x.reshape(-1)).reshape(x.shape)
-    return out
+    (out,) = call(_COPY, x.reshape(-1), shapes=[(x.size,)])
+    return out.reshape(x.shape)

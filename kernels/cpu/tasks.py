@@ -7,13 +7,10 @@ only for tasks that a helper has begun. A helper that starts late finds nothing,
 has the place by then: jobs of one kernel have places of their own, so its code always fits.
 """
 
-import ctypes
-import os
+from typing import Any, NamedTuple
 
-import llvmlite.binding
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from ninfer_jax.kernels.cpu.intrinsics import (
     as_pointer,
@@ -24,19 +21,32 @@ from ninfer_jax.kernels.cpu.intrinsics import (
     set_word,
     word,
 )
+from ninfer_jax.kernels.cpu.places import ENTRY, JOB_WORDS, NUM_HELPERS, PLACES
 
-JOB_WORDS = 16
-"""Two cache lines a job: claims and completions of different jobs do not share one."""
-PLACES = 8
-"""Calls of one kernel that may run at once and share threads; a ninth runs on its own thread alone."""
 BUSY, CLAIM, DONE, FRAME = 0, 1, 2, 3
-HELPER, NUM_HELPERS = 0, 1
 MAX_TASKS = 1 << 20
 STAGE_EXECUTE = 3
 EXTENSION_METADATA = 1
 API_MAJOR, API_MINOR = 0, 1
 SPINS = 2000
 """Polls of an unfinished job before the thread offers its core to others."""
+
+
+@numba.njit
+def _nothing(arguments: Any) -> None:
+    pass
+
+
+class Functions(NamedTuple):
+    """A kernel's njit functions. ``count(arguments) -> int`` says how many independent tasks a call has
+    (under a million) and ``run(task, arguments)`` does one. Tasks of a call run at the same time on different
+    threads, each exactly once, after ``prepare(arguments)`` and before ``finish(arguments)``."""
+
+    count: Any
+    run: Any
+    prepare: Any = _nothing
+    finish: Any = _nothing
+
 
 _sched_yield = numba.types.ExternalFunction("sched_yield", numba.types.int32())
 
@@ -92,20 +102,7 @@ def call_helpers(places: int, frame: int, job: int, total: int, schedule: int) -
     """``XLA_FFI_ThreadPool_Schedule({size, extensions, context, task, data})`` once a helper."""
     arguments = np.empty(5, np.int64)
     arguments[0], arguments[1], arguments[2] = 40, 0, word(frame, 3)
-    arguments[3], arguments[4] = word(places, HELPER), job
+    arguments[3], arguments[4] = word(places, ENTRY), job
     function = word(word(frame, 2), schedule)
     for _ in range(min(word(places, NUM_HELPERS), total - 1)):
         call_with_pointer(function, arguments.ctypes.data)
-
-
-def allocate_places(symbol: str) -> NDArray[np.int64]:
-    """Memory for one kernel's jobs, known to compiled code as ``symbol``, one group of words after
-    another: first ``HELPER`` and ``NUM_HELPERS``, then the places. It must outlive every call, so the
-    process keeps it to its end."""
-    block = np.zeros((PLACES + 2) * JOB_WORDS, np.int64)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(block))
-    skipped = -block.ctypes.data // 8 % JOB_WORDS
-    places = block[skipped:]
-    places[NUM_HELPERS] = len(os.sched_getaffinity(0)) - 1
-    llvmlite.binding.add_symbol(symbol, places.ctypes.data)
-    return places

@@ -17,8 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ninfer_jax.kernels.cpu.ffi import ELEMENTS
-from ninfer_jax.kernels.cpu.intrinsics import as_pointer, bfloat16_to_float, emit_prefetch
+from ninfer_jax.kernels.cpu.intrinsics import as_pointer, bfloat16_to_float, emit_prefetch, floats_at
+from ninfer_jax.kernels.cpu.kernel import ELEMENTS
 from ninfer_jax.kernels.cpu.vectors import (
     FLOAT,
     FLOAT_BYTES,
@@ -61,7 +61,7 @@ def dot_tile(rows: int, outputs: int, element: str) -> Any:
             with cgutils.for_range_slice(builder, integer(0), size, integer(LANES)) as (index, _):
                 xi = [load(builder, offset(builder, a, index, FLOAT_BYTES), VECTOR) for a in xs]
                 for o, address in enumerate(ws):
-                    place = offset(builder, address, index, np.dtype(ELEMENTS[element]).itemsize)
+                    place = offset(builder, address, index, ELEMENTS[element].itemsize)
                     wi = load_widened(builder, place, element)
                     for r in range(rows):
                         add_product(builder, totals[r * outputs + o], xi[r], wi)
@@ -179,7 +179,7 @@ def dot_block(element: str) -> Any:
     rows and outputs of any size; what is left over a whole number of vectors is added last."""
     tile = _for_rows(lambda rows: dot_tile(rows, 4, element))
     single = dot_tile(1, 1, element)
-    stored, width = ELEMENTS[element], np.dtype(ELEMENTS[element]).itemsize
+    stored, width = ELEMENTS[element], ELEMENTS[element].itemsize
     widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
 
     @numba.njit
@@ -187,8 +187,8 @@ def dot_block(element: str) -> Any:
         total = np.float32(0)
         for index in range(size // LANES * LANES, size):
             weight = numba.carray(as_pointer(w + width * index), 1, stored)[0]
-            total += _floats(x + FLOAT_BYTES * index)[0] * widen(weight)
-        _floats(out)[0] += total * _floats(scale)[0]
+            total += floats_at(x + FLOAT_BYTES * index, 1)[0] * widen(weight)
+        floats_at(out, 1)[0] += total * floats_at(scale, 1)[0]
 
     @numba.njit
     def block(
@@ -211,11 +211,6 @@ def dot_block(element: str) -> Any:
                     add_tail(x + r * x_row, w + o * w_row, size, scale + FLOAT_BYTES * o, place)
 
     return block
-
-
-@numba.njit
-def _floats(address: int) -> Any:
-    return numba.carray(as_pointer(address), 1, np.float32)
 
 
 _wide = _for_rows(lambda rows: outer_tile(rows, 4))
@@ -254,7 +249,7 @@ def add_matmul(
         )  # fmt: skip
     for row in range(rows):
         for column in range(columns // LANES * LANES, columns):
-            place = _floats(out + row * out_row + FLOAT_BYTES * column)
+            place = floats_at(out + row * out_row + FLOAT_BYTES * column, 1)
             for index in range(size):
-                factor = _floats(a + row * a_row + FLOAT_BYTES * index)[0]
-                place[0] += factor * _floats(b + index * b_row + FLOAT_BYTES * column)[0]
+                factor = floats_at(a + row * a_row + FLOAT_BYTES * index, 1)[0]
+                place[0] += factor * floats_at(b + index * b_row + FLOAT_BYTES * column, 1)[0]

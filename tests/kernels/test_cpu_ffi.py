@@ -1,38 +1,28 @@
 """Custom calls written in Numba: every task runs once, whatever calls overlap."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numba
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.cpu import Buffer, ffi, is_available, register
+from ninfer_jax.kernels.cpu import Kernel, call, entry, floats, is_available
 
-
-@numba.njit
-def count_rows(x: Any, out: Any) -> int:
-    return x.shape[0]
-
-
-@numba.njit
-def add_row_number(task: int, x: Any, out: Any) -> None:
-    for column in range(x.shape[1]):
-        out[task, column] = x[task, column] + task
+ADD_ROW_NUMBERS = Kernel(
+    "test_add_row_numbers",
+    "tests.kernels.row_number_code:add_row_numbers",
+    {"x": floats(2)},
+    {"out": floats(2)},
+)
 
 
 @jax.jit
 def add_row_numbers(x: jax.Array) -> jax.Array:
-    register(
-        "test_add_row_numbers",
-        count=count_rows,
-        run=add_row_number,
-        operands=(Buffer(np.float32, 2),),
-        results=(Buffer(np.float32, 2),),
-    )
-    return jax.ffi.ffi_call("test_add_row_numbers", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+    (out,) = call(ADD_ROW_NUMBERS, x, shapes=[x.shape])
+    return out
 
 
 def test_it_is_available() -> None:
@@ -58,23 +48,25 @@ def test_calls_may_overlap() -> None:
         assert all(pool.map(many, inputs))
 
 
-def test_a_helper_takes_its_arrays_from_the_call_that_it_claimed() -> None:
-    """Between a helper's tasks one call may end and another take its place. The helper's text, run in
-    Python with a machine that hands out task 3 of one call and then task 0 of the next."""
-    source = ffi._handler_source([("args", 0, Buffer(np.float32, 1))], 0)
+@pytest.mark.parametrize("x", [jnp.ones(3), jnp.ones((3, 3), jnp.int8)], ids=["rank", "element"])
+def test_operands_are_checked(x: jax.Array) -> None:
+    with pytest.raises(AssertionError, match="test_add_row_numbers: x"):
+        call(ADD_ROW_NUMBERS, x, shapes=[x.shape])
+
+
+def test_a_helper_takes_its_arrays_from_the_call_that_it_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a helper's tasks one call may end and another take its place. The entry point, run in Python
+    with a machine that hands out task 3 of one call and then task 0 of the next."""
     claims, frames = iter([3, 0, -1]), iter(["first call", "second call"])
-    ran: list[tuple[int, str]] = []
-    scope = {
-        "np": np,
-        "DONE": 2,
-        "FRAME": "frame",
-        "claim": lambda job: next(claims),
-        "fetch_add": lambda address, amount: None,
-        "word": lambda address, index: next(frames) if index == "frame" else address,
-        "as_pointer": lambda address: address,
-        "carray": lambda pointer, shape, dtype: pointer,
-        "run": lambda task, array: ran.append((task, array)),
-    }
-    exec(source, scope)
-    scope["helper"](0)
+    ran: list[tuple[int, Any]] = []
+    places = 1000
+    monkeypatch.setattr(entry, "numba", SimpleNamespace(njit=lambda function: function))
+    monkeypatch.setattr(entry, "symbol_address", lambda name: lambda: places)
+    monkeypatch.setattr(entry, "view_of", lambda kernel: lambda frame: frame)
+    monkeypatch.setattr(entry, "claim", lambda job: next(claims))
+    monkeypatch.setattr(entry, "word", lambda address, index: next(frames))
+    monkeypatch.setattr(entry, "fetch_add", lambda address, amount: None)
+    functions = entry.Functions(None, lambda task, arguments: ran.append((task, arguments)))
+    point = entry.entry_point(ADD_ROW_NUMBERS, functions, 0)
+    assert point(places + 128) == 0
     assert ran == [(3, "first call"), (0, "second call")]

@@ -1,0 +1,120 @@
+"""A process that compiles kernels, so that the one which serves never holds a compiler.
+
+Numba and what it leaves behind take some 300 MB. The builder answers one request after another over its
+standard input and output, pickled, and is let go when nobody has asked for a while.
+"""
+
+import atexit
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+
+from ninfer_jax.kernels.cpu.kernel import Kernel
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 10.0
+"""How long a builder is kept for the next kernel of the program that is being traced."""
+
+
+class Builder:
+    """The asking side; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._timer: threading.Timer | None = None
+
+    def build(self, kernel: Kernel, schedule: int) -> bytes:
+        """The kernel's object file; where no process can be had for it, this one compiles it. Raises
+        RuntimeError with the compiler's traceback when the kernel does not compile."""
+        logger.info("compiling the kernel %s for this processor", kernel.name)
+        with self._lock:
+            self._stop_timer()
+            try:
+                answer = self._ask(kernel, schedule)
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                logger.warning("the kernel builder has ended (%r): compiling in this process", error)
+                self._end()
+                answer = compiled(kernel, schedule)
+            else:
+                self._start_timer()
+        if isinstance(answer, str):
+            raise RuntimeError(f"the kernel {kernel.name} does not compile:\n{answer}")
+        return answer
+
+    def close(self) -> None:
+        """Let the process go; the next request starts another."""
+        with self._lock:
+            self._stop_timer()
+            self._end()
+
+    def _ask(self, kernel: Kernel, schedule: int) -> bytes | str:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import main; main()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=_environment(),
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pickle.dump((kernel, schedule), process.stdin)
+        process.stdin.flush()
+        answer: bytes | str = pickle.load(process.stdout)
+        return answer
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()  # it has answered, or will not
+            process.communicate()
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(IDLE_SECONDS, self.close)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _environment() -> dict[str, str]:
+    """Of the builder: the same modules, and no accelerator taken."""
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+
+
+def compiled(kernel: Kernel, schedule: int) -> bytes | str:
+    """The object file, or the traceback of a kernel that does not compile."""
+    from ninfer_jax.kernels.cpu.compiler import object_code  # Numba: not in a process that serves
+
+    try:
+        return object_code(kernel, schedule)
+    except Exception:
+        return traceback.format_exc()
+
+
+def main() -> None:
+    """The builder: answers until its input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C reaches it too; its asker decides
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    with contextlib.suppress(EOFError):
+        while True:
+            kernel, schedule = pickle.load(sys.stdin.buffer)
+            pickle.dump(compiled(kernel, schedule), answers)
+            answers.flush()
+
+
+builder = Builder()
+atexit.register(builder.close)

@@ -1,0 +1,151 @@
+"""Machine code on disk, and the process that makes it."""
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ninfer_jax.kernels.cpu import Kernel, builder, floats, machine_code
+from ninfer_jax.kernels.cpu.ffi import thread_pool_index
+
+CODE = "tests.kernels.row_number_code"
+
+
+def kernel(name: str = "test_kept_code", function: str = "add_row_numbers") -> Kernel:
+    return Kernel(name, f"{CODE}:{function}", {"x": floats(2)}, {"out": floats(2)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(
+        machine_code.builder, "build", lambda kernel, schedule: b"code of " + kernel.name.encode()
+    )
+    monkeypatch.setattr(machine_code, "_load", len)
+    machine_code._warn_once.cache_clear()
+    return tmp_path / "ninfer-jax" / "kernels"
+
+
+def test_code_is_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = machine_code.entry_address(kernel(), 0)
+    monkeypatch.setattr(machine_code.builder, "build", None)
+    assert machine_code.entry_address(kernel(), 0) == first
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_the_code_is_made_from_names_the_file(folder: Path) -> None:
+    for one, schedule in [
+        (kernel(), 0),
+        (kernel(), 1),
+        (kernel("test_other"), 0),
+        (kernel(function="broken"), 0),
+    ]:
+        machine_code.entry_address(one, schedule)
+    assert len(list(folder.iterdir())) == 4
+
+
+@pytest.mark.parametrize("size", [0, 20, 32, 40])
+def test_a_cut_off_file_is_made_again(folder: Path, size: int) -> None:
+    expected = machine_code.entry_address(kernel(), 0)
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:size])
+    assert machine_code.entry_address(kernel(), 0) == expected
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("fault", ["full", "no folder"])
+def test_a_disk_that_takes_no_files_costs_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    folder.parent.mkdir()
+    if fault == "no folder":
+        folder.touch()
+    else:
+
+        def full(source: str, target: str) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "replace", full)
+    with caplog.at_level(logging.WARNING):
+        for name in ("test_one", "test_two"):
+            assert machine_code.entry_address(kernel(name), 0)
+    assert fault == "no folder" or list(folder.iterdir()) == []
+    messages = [record.getMessage().partition(": ")[0] for record in caplog.records]
+    assert messages == [f"cannot keep machine code in {folder}"]
+
+
+def test_code_that_nobody_uses_is_removed(folder: Path) -> None:
+    machine_code.entry_address(kernel("test_used"), 0)
+    machine_code.entry_address(kernel("test_forgotten"), 0)
+    for file in folder.iterdir():
+        os.utime(file, (0, 0))
+    machine_code.entry_address(kernel("test_used"), 0)
+    machine_code.entry_address(kernel("test_new"), 0)
+    assert sorted(file.name.partition("-")[0] for file in folder.iterdir()) == ["test_new", "test_used"]
+
+
+@pytest.fixture(scope="module")
+def one_builder():
+    one = builder.Builder()
+    yield one
+    one.close()
+
+
+def test_a_kernel_that_does_not_compile_says_why_and_the_builder_goes_on(
+    one_builder: builder.Builder,
+) -> None:
+    schedule = thread_pool_index()
+    with pytest.raises(RuntimeError, match="test_kept_code does not compile") as error:
+        one_builder.build(kernel(function="broken"), schedule)
+    assert "y" in str(error.value)
+    process = one_builder._process
+    assert one_builder.build(kernel(), schedule)[:4] == b"\x7fELF"
+    assert one_builder._process is process
+
+
+def test_without_its_process_this_one_compiles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = builder.Builder()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(builder, "compiled", lambda kernel, schedule: b"here")
+    with caplog.at_level(logging.WARNING):
+        assert one.build(kernel(), 0) == b"here"
+    assert "compiling in this process" in caplog.text
+
+
+def test_a_builder_that_was_killed_is_replaced(
+    one_builder: builder.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "compiled", lambda kernel, schedule: b"here")
+    one_builder.build(kernel(), thread_pool_index())
+    process = one_builder._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert one_builder.build(kernel(), thread_pool_index()) == b"here"
+    assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
+
+
+def test_an_idle_builder_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "IDLE_SECONDS", 0.05)
+    one = builder.Builder()
+    one.build(kernel(), thread_pool_index())
+    while one._process is not None:
+        time.sleep(0.01)
+
+
+def test_a_process_that_serves_holds_no_compiler() -> None:
+    program = (
+        "import sys, jax.numpy as jnp; from ninfer_jax.kernels.rms_norm import rms_norm;"
+        "rms_norm(jnp.ones((2, 8)), jnp.ones(8), 1e-6).block_until_ready();"
+        "assert 'numba' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
