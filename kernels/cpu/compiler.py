@@ -13,9 +13,7 @@ from ninfer_jax.kernels.cpu.entry import entry_point
 from ninfer_jax.kernels.cpu.kernel import Kernel
 from ninfer_jax.kernels.cpu.places import ENTRY_SYMBOL, PLACES_SYMBOL, PLACES_WORDS
 
-C_FUNCTIONS = frozenset(
-    ("abort", "aligned_alloc", "free", "memcpy", "memmove", "memset", "sched_yield", "sqrtf")
-)
+C_FUNCTIONS = frozenset(("abort", "free", "malloc", "memcpy", "memmove", "memset", "sched_yield", "sqrtf"))
 """What an object may call."""
 
 _FRAME = f"""
@@ -23,7 +21,7 @@ _FRAME = f"""
 
 declare i32 @"{{native}}"(ptr, ptr, i64)
 declare void @abort()
-declare ptr @aligned_alloc(i64, i64)
+declare ptr @malloc(i64)
 declare void @free(ptr)
 
 define i64 @{ENTRY_SYMBOL}(i64 %address) {{{{
@@ -40,17 +38,17 @@ bad:
 }}}}
 
 define ptr @NRT_MemInfo_alloc_aligned(i64 %size, i32 %align) {{{{
-  %padded = add i64 %size, 127
-  %whole = and i64 %padded, -64
-  %bytes = add i64 %whole, 64
-  %memory = call ptr @aligned_alloc(i64 64, i64 %bytes)
+  %bytes = add i64 %size, 128
+  %memory = call ptr @malloc(i64 %bytes)
   %none = icmp eq ptr %memory, null
   br i1 %none, label %bad, label %good
 good:
   store i64 1, ptr %memory
   %place = getelementptr i64, ptr %memory, i64 3
-  %data = getelementptr i8, ptr %memory, i64 64
-  store ptr %data, ptr %place
+  %first = ptrtoint ptr %memory to i64
+  %beyond = add i64 %first, 127
+  %aligned = and i64 %beyond, -64
+  store i64 %aligned, ptr %place
   ret ptr %memory
 bad:
   call void @abort()
