@@ -27,7 +27,7 @@ parity: $(VENV)/.parity
 # Programs for NVIDIA GPUs, compiled without one. The compiler lies in a folder of its own: jax would look for a
 # GPU wherever it finds it.
 plans: $(VENV)/.gpu-compiler
-	PYTHONPATH=$(VENV)/gpu-compiler $(BIN)/python -m pytest tests/engine/test_aot.py
+	PYTHONPATH=$(VENV)/gpu-compiler $(BIN)/python -m pytest tests/engine/test_aot.py tests/profiles/test_elsewhere.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

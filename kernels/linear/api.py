@@ -28,7 +28,10 @@ def linear(x: jax.Array, weight: Matrix, bias: jax.Array | None = None) -> jax.A
 def _dot(x: jax.Array, weight: Matrix) -> jax.Array:
     """The scale comes after the dot, so that XLA converts the values inside its own matrix kernel."""
     values = stored_values(weight).astype(x.dtype)
-    y = jax.lax.dot_general(x, values, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None  # NVIDIA's default is TF32
+    y = jax.lax.dot_general(
+        x, values, (((1,), (1,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
+    )
     return y * weight.scale if isinstance(weight, QuantArray) else y
 
 

@@ -1,5 +1,6 @@
 """Every form of ``linear`` and ``embed`` against the plain reference, at row counts around each switch."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -64,6 +65,14 @@ def test_row_does_not_depend_on_its_neighbours(weight_format: str) -> None:
     together = np.asarray(linear(x, weight))
     for row in range(9):
         np.testing.assert_array_equal(together[row], np.asarray(linear(x[row : row + 1], weight))[0])
+
+
+@pytest.mark.parametrize(("dtype", "is_exact"), [(jnp.float32, True), (jnp.bfloat16, False)])
+def test_float32_is_not_rounded_on_an_accelerator(dtype: type, is_exact: bool) -> None:
+    """NVIDIA's default for float32 operands is TF32, with ten bits of mantissa."""
+    traced = jax.jit(linear).trace(jnp.ones((2, 32), dtype), jnp.ones((16, 32), dtype))
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert ("HIGHEST" in text) is is_exact
 
 
 def test_zero_row_stays_zero() -> None:
