@@ -25,12 +25,6 @@ def head_scores(hidden: jax.Array, head: Matrix | None, embedding: Matrix) -> ja
         return linear(hidden, embedding if head is None else head).astype(jnp.float32)
 
 
-def swiglu(gate_up: jax.Array) -> jax.Array:
-    """``silu(gate) * up`` of a fused projection ``[..., 2I] -> [..., I]``, gate first."""
-    gate, up = jnp.split(gate_up, 2, axis=-1)
-    return jax.nn.silu(gate) * up
-
-
 @dataclass(frozen=True)
 class LinearScaling:
     """Every frequency divided by ``factor``."""
@@ -80,17 +74,3 @@ def cos_and_sin(angles: jax.Array) -> tuple[jax.Array, jax.Array]:
     """float32, of float32 ``angles``; the layers read them and never compute them again."""
     cos, sin = materialise(jnp.stack((jnp.cos(angles), jnp.sin(angles))))
     return cos, sin
-
-
-def apply_rope(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotate the leading dimensions of each head of ``x [B, T, heads, D]``; the rest pass through.
-
-    cos and sin are ``[B, T, rotary_dim / 2]``. Dimension i pairs with ``i + rotary_dim / 2`` (the
-    half-split layout of Hugging Face checkpoints).
-    """
-    half = cos.shape[-1]
-    wide = x.astype(jnp.float32)
-    first, second, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
-    cos, sin = cos[..., None, :], sin[..., None, :]
-    rotated = (first * cos - second * sin, second * cos + first * sin, rest)
-    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)

@@ -9,20 +9,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from ninfer_jax.errors import UnsupportedModelError
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
-from ninfer_jax.kernels.rms_norm import rms_norm
+from ninfer_jax.kernels.rms_norm import add_rms_norm, rms_norm
+from ninfer_jax.kernels.rope import rotate, rotate_qkv
+from ninfer_jax.kernels.swiglu import swiglu
 from ninfer_jax.models.base import KVPool, LayerKind, ModelState, StepInputs
-from ninfer_jax.models.common import (
-    Rope,
-    apply_rope,
-    head_scores,
-    rope_tables,
-    split_heads,
-    swiglu,
-)
+from ninfer_jax.models.common import Rope, head_scores, rope_tables, split_heads
 from ninfer_jax.models.hf_config import ConfigReader, read_rope
 from ninfer_jax.models.specs import bias, matrix, vector, vocabulary
 
@@ -197,11 +193,13 @@ def _attention(
     """``[B, T, H] -> [B, T, H]`` and the pool with this step's keys and values."""
     rows, columns, _ = x.shape
     fused = linear(x, weights.qkv, weights.qkv_bias)
-    q, k, v = split_heads(fused, config.head_dim, config.num_heads, config.num_kv_heads, config.num_kv_heads)
+    heads, kv_heads = config.num_heads, config.num_kv_heads
     if weights.q_norm is not None and weights.k_norm is not None:
-        q = rms_norm(q, weights.q_norm, config.rms_norm_eps)
-        k = rms_norm(k, weights.k_norm, config.rms_norm_eps)
-    q, k = apply_rope(q, *rope), apply_rope(k, *rope)
+        q, k, v = split_heads(fused, config.head_dim, heads, kv_heads, kv_heads)
+        q = rotate(rms_norm(q, weights.q_norm, config.rms_norm_eps), *rope)
+        k = rotate(rms_norm(k, weights.k_norm, config.rms_norm_eps), *rope)
+    else:
+        q, k, v = rotate_qkv(fused, *rope, num_heads=heads, num_kv_heads=kv_heads)
     out, pool = paged_attention(q, k, v, pool, inputs.block_tables, inputs.starts, inputs.lengths)
     return linear(out.reshape(rows, columns, -1), weights.output, weights.output_bias), pool
 
@@ -217,18 +215,20 @@ def _layer(
     weights: LayerWeights,
     pool: KVPool,
     x: jax.Array,
+    delta: jax.Array,
     rope: tuple[jax.Array, jax.Array],
     inputs: StepInputs,
-) -> tuple[jax.Array, KVPool]:
-    """One block. Jitted so that a program traces and lowers it once for all of its layers; XLA inlines
-    the calls, so the layers are still unrolled when they are compiled."""
+) -> tuple[jax.Array, jax.Array, KVPool]:
+    """One block over ``x + delta``: the new x, what is to be added to it, and the pool.
+
+    Jitted so that a program traces and lowers it once for all of its layers; XLA inlines the calls, so the
+    layers are still unrolled when they are compiled."""
     with jax.named_scope("attention"):
-        normed = rms_norm(x, weights.input_norm, config.rms_norm_eps)
-        mixed, pool = _attention(config, weights, pool, normed, rope, inputs)
-        x = x + mixed
+        x, normed = add_rms_norm(x, delta, weights.input_norm, config.rms_norm_eps)
+        delta, pool = _attention(config, weights, pool, normed, rope, inputs)
     with jax.named_scope("mlp"):
-        x = x + _mlp(weights, rms_norm(x, weights.mlp_norm, config.rms_norm_eps))
-    return x, pool
+        x, normed = add_rms_norm(x, delta, weights.mlp_norm, config.rms_norm_eps)
+        return x, _mlp(weights, normed), pool
 
 
 def forward(
@@ -237,15 +237,16 @@ def forward(
     """Final-normed hidden ``[B, T, H]`` and the new state. Layers are unrolled."""
     with jax.named_scope("embedding"):
         x = embed(inputs.tokens, weights.embedding, weights.norm.dtype)
+        delta = jnp.zeros_like(x)
         rope = rope_tables(config.rope, inputs.positions[0])
     pools: list[Any] = []
     for index, (layer, pool) in enumerate(zip(weights.layers, state.layers, strict=True)):
         with jax.named_scope(f"layer_{index}"):
             assert isinstance(pool, KVPool)
-            x, pool = _layer(config, layer, pool, x, rope, inputs)
+            x, delta, pool = _layer(config, layer, pool, x, delta, rope, inputs)
         pools.append(pool)
     with jax.named_scope("final_norm"):
-        hidden = rms_norm(x, weights.norm, config.rms_norm_eps)
+        _, hidden = add_rms_norm(x, delta, weights.norm, config.rms_norm_eps)
     return hidden, state._replace(layers=tuple(pools))
 
 

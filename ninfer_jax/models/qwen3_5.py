@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_delta_rule
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
-from ninfer_jax.kernels.rms_norm import rms_norm
+from ninfer_jax.kernels.rms_norm import add_rms_norm, rms_norm
+from ninfer_jax.kernels.rope import rotate
+from ninfer_jax.kernels.swiglu import swiglu
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, LayerState, ModelState, StepInputs
-from ninfer_jax.models.common import apply_rope, cos_and_sin, head_scores, split_heads, swiglu
+from ninfer_jax.models.common import cos_and_sin, head_scores, split_heads
 from ninfer_jax.models.qwen3_5_config import Qwen35Config, parse_config
 from ninfer_jax.models.specs import matrix, vector, vocabulary
 
@@ -185,9 +187,8 @@ def attention(
     fused, keys = linear(x, weights.qkv), config.num_kv_heads
     gated, k, v = split_heads(fused, config.head_dim, 2 * config.num_heads, keys, keys)
     gated = gated.reshape(rows, columns, config.num_heads, 2, config.head_dim)
-    q = rms_norm(gated[..., 0, :], weights.q_norm, config.rms_norm_eps, zero_centred=True)
-    k = rms_norm(k, weights.k_norm, config.rms_norm_eps, zero_centred=True)
-    q, k = apply_rope(q, *rope), apply_rope(k, *rope)
+    q = rotate(rms_norm(gated[..., 0, :], weights.q_norm, config.rms_norm_eps, zero_centred=True), *rope)
+    k = rotate(rms_norm(k, weights.k_norm, config.rms_norm_eps, zero_centred=True), *rope)
     out, pool = paged_attention(q, k, v, pool, inputs.block_tables, inputs.starts, inputs.lengths)
     out = out * jax.nn.sigmoid(gated[..., 1, :])
     return linear(out.reshape(rows, columns, -1), weights.output), pool
@@ -237,25 +238,26 @@ def _layer(
     weights: LayerWeights,
     state: LayerState,
     x: jax.Array,
+    delta: jax.Array,
     rope: tuple[jax.Array, jax.Array],
     inputs: StepInputs,
-) -> tuple[jax.Array, LayerState]:
-    """One block. Jitted so that a program traces each kind of layer once; XLA inlines the calls."""
-    normed = rms_norm(x, weights.mixer_norm, config.rms_norm_eps, zero_centred=True)
+) -> tuple[jax.Array, jax.Array, LayerState]:
+    """One block over ``x + delta``: the new x, what is to be added to it, and the state.
+
+    Jitted so that a program traces each kind of layer once; XLA inlines the calls."""
+    x, normed = add_rms_norm(x, delta, weights.mixer_norm, config.rms_norm_eps, zero_centred=True)
     new: LayerState
     if isinstance(state, KVPool):
         assert isinstance(weights.mixer, AttentionWeights)
         with jax.named_scope("attention"):
-            mixed, new = attention(config, weights.mixer, state, normed, rope, inputs)
+            delta, new = attention(config, weights.mixer, state, normed, rope, inputs)
     else:
         assert isinstance(weights.mixer, DeltaNetWeights)
         with jax.named_scope("delta_net"):
-            mixed, new = _delta_net(config, weights.mixer, state, normed, inputs)
-    x = x + mixed
+            delta, new = _delta_net(config, weights.mixer, state, normed, inputs)
     with jax.named_scope("feed_forward"):
-        normed = rms_norm(x, weights.feed_forward_norm, config.rms_norm_eps, zero_centred=True)
-        x = x + feed_forward(config, weights.feed_forward, normed)
-    return x, new
+        x, normed = add_rms_norm(x, delta, weights.feed_forward_norm, config.rms_norm_eps, zero_centred=True)
+        return x, feed_forward(config, weights.feed_forward, normed), new
 
 
 def decoder(
@@ -268,14 +270,15 @@ def decoder(
     """Final-normed hidden ``[B, T, H]`` and the new state. Layers are unrolled."""
     with jax.named_scope("embedding"):
         x = embed(inputs.tokens, weights.embedding, weights.norm.dtype)
+        delta = jnp.zeros_like(x)
         rope = rope_tables(config, inputs.positions, x.dtype)
     states: list[LayerState] = []
     for index, (layer, old) in enumerate(zip(weights.layers, state.layers, strict=True)):
         with jax.named_scope(f"layer_{index}"):
-            x, new = _layer(config, feed_forward, layer, old, x, rope, inputs)
+            x, delta, new = _layer(config, feed_forward, layer, old, x, delta, rope, inputs)
         states.append(new)
     with jax.named_scope("final_norm"):
-        hidden = rms_norm(x, weights.norm, config.rms_norm_eps, zero_centred=True)
+        _, hidden = add_rms_norm(x, delta, weights.norm, config.rms_norm_eps, zero_centred=True)
     return hidden, state._replace(layers=tuple(states))
 
 

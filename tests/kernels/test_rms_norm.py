@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.rms_norm import numba_cpu, reference, rms_norm
+from ninfer_jax.kernels.rms_norm import add_rms_norm, numba_cpu, reference, rms_norm
 
 
 def random(*shape: int) -> jax.Array:
@@ -40,3 +40,18 @@ def test_bfloat16_keeps_its_type() -> None:
 def test_a_weight_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="32 values against a weight of shape"):
         rms_norm(random(3, 32), random(16), 1e-6)
+
+
+@pytest.mark.parametrize("zero_centred", [False, True])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_sum_and_its_norm(dtype: jnp.dtype, zero_centred: bool) -> None:
+    x, delta, weight = (part.astype(dtype) for part in (random(2, 19, 40), random(19, 40)[None], random(40)))
+    delta = jnp.broadcast_to(delta, x.shape)
+    add = jax.jit(lambda *args: add_rms_norm(*args, 1e-5, zero_centred=zero_centred))
+    total, normed = add(x, delta, weight)
+    assert total.dtype == normed.dtype == dtype
+    np.testing.assert_array_equal(total, x + delta)
+    expected = rms_norm(total, weight, 1e-5, zero_centred=zero_centred).astype(jnp.float32)
+    # In a jitted bfloat16 program XLA may norm the sum before it rounds it.
+    tolerance = 0 if dtype == jnp.float32 else 1e-2
+    np.testing.assert_allclose(normed.astype(jnp.float32), expected, rtol=tolerance)
