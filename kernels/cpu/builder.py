@@ -1,7 +1,7 @@
-"""A process that compiles kernels, so that the one which serves never holds a compiler.
+"""Processes that compile kernels, so that the one which serves never holds a compiler.
 
-Numba and what it leaves behind take some 300 MB. The builder answers one request after another over its
-standard input and output, pickled, and is let go when nobody has asked for a while.
+Numba and what it leaves behind take some 300 MB. A builder process answers one request after another over
+its standard input and output, pickled, and is let go when nobody has asked for a while.
 """
 
 import atexit
@@ -20,76 +20,75 @@ from ninfer_jax.kernels.cpu.kernel import Kernel
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 10.0
-"""How long a builder is kept for the next kernel of the program that is being traced."""
+"""How long a process is kept for the next kernel of the program that is being traced."""
 
 
 class Builder:
-    """The asking side; any thread may ask."""
+    """The asking side. Each thread that asks has a process of its own meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._idle: list[subprocess.Popen[bytes]] = []
         self._timer: threading.Timer | None = None
 
     def build(self, kernel: Kernel, schedule: int) -> bytes:
         """The kernel's object file; where no process can be had for it, this one compiles it. Raises
         RuntimeError with the compiler's traceback when the kernel does not compile."""
         logger.info("compiling the kernel %s for this processor", kernel.name)
-        with self._lock:
-            self._stop_timer()
-            try:
-                answer = self._ask(kernel, schedule)
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
-                logger.warning("the kernel builder has ended (%r): compiling in this process", error)
-                self._end()
-                answer = compiled(kernel, schedule)
-            else:
-                self._start_timer()
+        try:
+            answer = self._ask(kernel, schedule)
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            logger.warning("the kernel builder has ended (%r): compiling in this process", error)
+            answer = compiled(kernel, schedule)
         if isinstance(answer, str):
             raise RuntimeError(f"the kernel {kernel.name} does not compile:\n{answer}")
         return answer
 
     def close(self) -> None:
-        """Let the process go; the next request starts another."""
+        """Let the idle processes go; the next request starts another."""
         with self._lock:
-            self._stop_timer()
-            self._end()
+            processes, self._idle = self._idle, []
+            if self._timer is not None:
+                self._timer.cancel()
+        for process in processes:
+            _end(process)
 
     def _ask(self, kernel: Kernel, schedule: int) -> bytes | str:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import main; main()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=_environment(),
-            )
-        process = self._process
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+        process = process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
-        pickle.dump((kernel, schedule), process.stdin)
-        process.stdin.flush()
-        answer: bytes | str = pickle.load(process.stdout)
+        try:
+            pickle.dump((kernel, schedule), process.stdin)
+            process.stdin.flush()
+            answer: bytes | str = pickle.load(process.stdout)
+        except BaseException:  # an answer may still come, which would be taken for the next one's
+            _end(process)
+            raise
+        with self._lock:
+            self._idle.append(process)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(IDLE_SECONDS, self.close)
+            self._timer.daemon = True
+            self._timer.start()
         return answer
 
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()  # it has answered, or will not
-            process.communicate()
 
-    def _start_timer(self) -> None:
-        self._timer = threading.Timer(IDLE_SECONDS, self.close)
-        self._timer.daemon = True
-        self._timer.start()
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment())
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with contextlib.suppress(BrokenPipeError):  # of a request that it has not read
+        process.communicate()
 
 
 def _environment() -> dict[str, str]:
-    """Of the builder: the same modules, and no accelerator taken."""
+    """Of a builder process: the same modules, and no accelerator taken."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
 
@@ -105,7 +104,7 @@ def compiled(kernel: Kernel, schedule: int) -> bytes | str:
 
 
 def main() -> None:
-    """The builder: answers until its input ends."""
+    """A builder process: answers until its input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C reaches it too; its asker decides
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer

@@ -4,11 +4,16 @@ XLA:CPU calls a handler with one pointer, an ``XLA_FFI_CallFrame`` (``xla/ffi/ap
 ``jax.ffi.include_dir()``); ``entry.py`` reads it. This is the part that knows jaxlib's header.
 """
 
+import contextlib
 import ctypes
 import functools
+import os
 import re
 import threading
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,13 +52,29 @@ def is_available() -> bool:
 
 
 _registered: set[str] = set()
-_lock = threading.Lock()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 """Threads may trace programs at the same time, and a kernel has one set of job places."""
+
+_together: ContextVar[dict[str, Kernel] | None] = ContextVar("together", default=None)
+
+
+@contextlib.contextmanager
+def kernels_together() -> Iterator[None]:
+    """Within it a program may be traced, not compiled or run. The kernels it calls are made ready when it
+    ends, beside each other: at a first start all of them have to be compiled."""
+    kernels: dict[str, Kernel] = {}
+    token = _together.set(kernels)
+    try:
+        yield
+    finally:
+        _together.reset(token)
+        with ThreadPoolExecutor(os.cpu_count() or 1, "kernels") as pool:
+            list(pool.map(_register, kernels.values()))
 
 
 def _register(kernel: Kernel) -> None:
     """Tell XLA where the kernel's machine code begins, once."""
-    with _lock:
+    with _locks[kernel.name]:
         if kernel.name in _registered:
             return
         schedule = thread_pool_index()
@@ -72,7 +93,10 @@ def call(kernel: Kernel, *operands: jax.Array, shapes: Sequence[tuple[int, ...]]
     for (name, buffer), operand in zip(kernel.operands.items(), operands, strict=True):
         size = operand.dtype.itemsize
         assert (size, operand.ndim) == (buffer.dtype.itemsize, buffer.ndim), f"{kernel.name}: {name}"
-    _register(kernel)
+    if (together := _together.get()) is None:
+        _register(kernel)
+    else:
+        together[kernel.name] = kernel
     struct: Any = jax.ShapeDtypeStruct  # jax leaves its constructor without types
     results = [struct(shape, b.dtype) for shape, b in zip(shapes, kernel.results.values(), strict=True)]
     numbers = [{name: i for i, name in enumerate(names)} for names in (kernel.operands, kernel.results)]

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias, cast
 
 import jax
@@ -19,6 +20,7 @@ from ninfer_jax.engine import programs
 from ninfer_jax.engine.programs import BindInputs, DecodeInputs, PrefillInputs, ProgramSpec
 from ninfer_jax.engine.shapes import PROGRAMS, ShapeLadder
 from ninfer_jax.engine.state import EngineState, LaneTable
+from ninfer_jax.kernels.cpu import kernels_together
 from ninfer_jax.models.base import Weights
 
 Program: TypeAlias = Callable[..., Any]
@@ -67,7 +69,10 @@ def compile_programs(
 
     with ThreadPoolExecutor(max_workers or os.cpu_count() or 1, "compile") as pool:
         tell()
-        for key, lowered in lower_programs(spec, weights, state, table, ladder):
+        traced = lower_programs(spec, weights, state, table, ladder)
+        with kernels_together():
+            first = next(traced)
+        for key, lowered in chain((first,), traced):
             futures[key] = pool.submit(lowered.compile, compiler_options=dict(options))
             tell()
         for _ in as_completed(futures.values()):

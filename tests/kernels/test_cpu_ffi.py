@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ninfer_jax.kernels.cpu import Kernel, call, entry, floats, is_available
+from ninfer_jax.kernels.cpu import Kernel, call, entry, ffi, floats, is_available, kernels_together
 
 ADD_ROW_NUMBERS = Kernel(
     "test_add_row_numbers",
@@ -46,6 +46,49 @@ def test_calls_may_overlap() -> None:
 
     with ThreadPoolExecutor(12) as pool:
         assert all(pool.map(many, inputs))
+
+
+def test_kernels_of_a_program_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    names = ("test_first", "test_second")
+    kernels = [Kernel(name, ADD_ROW_NUMBERS.code, {"x": floats(2)}, {"out": floats(2)}) for name in names]
+    entry_address = ffi.machine_code.entry_address
+
+    def make(kernel: Kernel, schedule: int) -> int:
+        made.append(kernel.name)
+        return entry_address(kernel, schedule)
+
+    monkeypatch.setattr(ffi.machine_code, "entry_address", make)
+
+    @jax.jit
+    def program(x: jax.Array) -> jax.Array:
+        for kernel in (*kernels, *kernels):
+            (x,) = call(kernel, x, shapes=[x.shape])
+        return x
+
+    with kernels_together():
+        lowered = program.lower(jnp.ones((3, 2)))
+        assert made == []
+    assert sorted(made) == sorted(names)
+    out = lowered.compile()(jnp.ones((3, 2)))
+    np.testing.assert_array_equal(out[:, 0], [1, 5, 9])
+
+
+def test_kernels_are_made_though_tracing_failed() -> None:
+    """What was traced until then is not traced again."""
+    kernel = Kernel("test_before_a_fault", ADD_ROW_NUMBERS.code, {"x": floats(2)}, {"out": floats(2)})
+
+    @jax.jit
+    def part(x: jax.Array) -> jax.Array:
+        return call(kernel, x, shapes=[x.shape])[0]
+
+    def program(x: jax.Array) -> jax.Array:
+        part(x)
+        raise LookupError
+
+    with pytest.raises(LookupError), kernels_together():
+        jax.jit(program).lower(jnp.ones((2, 2)))
+    np.testing.assert_array_equal(part(jnp.ones((2, 2)))[:, 0], [1, 2])
 
 
 @pytest.mark.parametrize("x", [jnp.ones(3), jnp.ones((3, 3), jnp.int8)], ids=["rank", "element"])

@@ -104,9 +104,9 @@ def test_a_kernel_that_does_not_compile_says_why_and_the_builder_goes_on(
     with pytest.raises(RuntimeError, match="test_kept_code does not compile") as error:
         one_builder.build(kernel(function="broken"), schedule)
     assert "y" in str(error.value)
-    process = one_builder._process
+    (process,) = one_builder._idle
     assert one_builder.build(kernel(), schedule)[:4] == b"\x7fELF"
-    assert one_builder._process is process
+    assert one_builder._idle == [process]
 
 
 def test_without_its_process_this_one_compiles(
@@ -125,19 +125,31 @@ def test_a_builder_that_was_killed_is_replaced(
 ) -> None:
     monkeypatch.setattr(builder, "compiled", lambda kernel, schedule: b"here")
     one_builder.build(kernel(), thread_pool_index())
-    process = one_builder._process
-    assert process is not None
+    (process,) = one_builder._idle
     process.kill()
     process.wait()
     assert one_builder.build(kernel(), thread_pool_index()) == b"here"
     assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
 
 
-def test_an_idle_builder_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_request_leaves_no_answer_for_the_next(
+    one_builder: builder.Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(pipe: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builder.pickle, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one_builder.build(kernel(function="broken"), thread_pool_index())
+    assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
+
+
+def test_idle_builders_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "IDLE_SECONDS", 0.05)
     one = builder.Builder()
     one.build(kernel(), thread_pool_index())
-    while one._process is not None:
+    while one._idle:
         time.sleep(0.01)
 
 
