@@ -62,9 +62,9 @@ class LoadedModel:
     """Trees of the groups beside the text model that were asked for."""
 
 
-BeforeUpload: TypeAlias = Callable[[ModelConfig, Weights, WeightFormat], None]
-"""Told the model, its ArraySpecs and the format to load in, before anything is put on the device; what it
-raises stops the load."""
+BeforeUpload: TypeAlias = Callable[[ModelConfig, Weights, WeightFormat, Mapping[str, Weights]], None]
+"""Told the model, its ArraySpecs, the format to load in, and the ArraySpecs of the groups asked for, before
+anything is put on the device; what it raises stops the load."""
 
 
 def load(
@@ -73,7 +73,7 @@ def load(
     weights: WeightFormat | None = None,
     groups: Collection[str] = (),
     progress: Progress = no_progress,
-    before_upload: BeforeUpload = lambda config, specs, weights: None,
+    before_upload: BeforeUpload = lambda config, specs, weights, groups: None,
 ) -> LoadedModel:
     """Load a ``.gguf`` file, a Hugging Face folder or a ``NAME.ninfer`` artifact.
 
@@ -88,12 +88,12 @@ def load(
     group_specs = _group_specs(checkpoint, config, groups)
     if isinstance(checkpoint, Artifact):
         weight_format = weights or _default_for(checkpoint)
-        before_upload(config, specs, weight_format)
+        before_upload(config, specs, weight_format, group_specs)
         tree, group_trees = _restore(checkpoint, specs, group_specs, weight_format)
     else:
         weight_format = weights or default_weights()
         check_names(spec_leaves((specs, group_specs)), checkpoint.tensors)
-        before_upload(config, specs, weight_format)
+        before_upload(config, specs, weight_format, group_specs)
         dtype = activation_dtype(weight_format)
         tree = load_weights(checkpoint, specs, weight_format, dtype, progress=progress)
         group_trees = {

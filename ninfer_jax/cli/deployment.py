@@ -1,6 +1,8 @@
 """From the server's flags to a deployment; ``serve`` and ``plan`` share it, so they agree to the byte."""
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,8 +39,9 @@ def deployment(
     activation: np.dtype[Any],
     options: ServeOptions,
     budget: MemoryBudget,
+    groups: Mapping[str, Weights] = MappingProxyType({}),
 ) -> Deployment:
     """What ``options`` ask for, ``auto`` resolved against ``budget``. Whether it fits is not checked."""
     config = dataclasses.replace(engine_config(options), weights=weights)
-    asked = Deployment(model, specs, config, weights, activation)
+    asked = Deployment(model, specs, config, weights, activation, groups)
     return with_largest_kv_pool(asked, budget) if options.kv_tokens == "auto" else asked

@@ -139,10 +139,12 @@ class Sizing:
         self._options = options
         self.budget = present_budget()
 
-    def settle(self, model: ModelConfig, specs: Weights, weights: WeightFormat) -> None:
+    def settle(
+        self, model: ModelConfig, specs: Weights, weights: WeightFormat, groups: Mapping[str, Weights]
+    ) -> None:
         """Log the memory ledger. Raises ConfigError when the model or the device is too small."""
         activation = activation_dtype(weights)
-        self.deployment = deployment(model, specs, weights, activation, self._options, self.budget)
+        self.deployment = deployment(model, specs, weights, activation, self._options, self.budget, groups)
         check_context(model, self.deployment.config)
         self.ledger = check_fits(self.deployment, self.budget)
         config = self.deployment.config

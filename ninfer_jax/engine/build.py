@@ -1,7 +1,7 @@
 """Assembly: from a loaded model and a configuration to a warm engine. Server and library share it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import jax
@@ -44,18 +44,28 @@ def load_checked(
     settings: Callable[[ModelConfig], EngineConfig],
     *,
     weights: WeightFormat | None = None,
+    groups: Collection[str] = (),
     progress: Progress | None = None,
 ) -> LoadedModel:
-    """Load a model that its ``settings`` leave room for; ConfigError before anything is uploaded."""
+    """Load a model, with these ``groups`` of weights beside it, that its ``settings`` leave room for;
+    ConfigError before anything is uploaded."""
 
-    def before_upload(model: ModelConfig, specs: Weights, weight_format: WeightFormat) -> None:
+    def before_upload(
+        model: ModelConfig, specs: Weights, weight_format: WeightFormat, group_specs: Mapping[str, Weights]
+    ) -> None:
         config = settings(model)
         check_context(model, config)
         activation = activation_dtype(weight_format)
-        check_fits(Deployment(model, specs, config, weight_format, activation), present_budget())
+        check_fits(Deployment(model, specs, config, weight_format, activation, group_specs), present_budget())
 
     enable_compilation_cache()  # loading compiles too
-    return load(path, weights=weights, progress=progress or no_progress, before_upload=before_upload)
+    return load(
+        path,
+        weights=weights,
+        groups=groups,
+        progress=progress or no_progress,
+        before_upload=before_upload,
+    )
 
 
 def build_engine(

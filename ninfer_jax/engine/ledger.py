@@ -9,7 +9,7 @@ until those are compiled.
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,18 +23,21 @@ from ninfer_jax.engine.state import EngineState, LaneTable, allocate
 from ninfer_jax.kernels.linear import QuantArray
 from ninfer_jax.kernels.moe.pallas_triton import MIN_ROWS
 from ninfer_jax.models.base import ArraySpec, KVPool, ModelConfig, Weights
+from ninfer_jax.models.groups import group_format
 from ninfer_jax.models.weights import is_spec, leaf_dtype, spec_leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model, the format it is to be loaded in, and a configuration; nothing is on a device yet."""
+    """A model, the format it is to be loaded in, and a configuration; nothing is on a device yet. ``groups``
+    are the weights to be loaded beside its text decoder, by name."""
 
     model: ModelConfig
     specs: Weights
     config: EngineConfig
     weights: WeightFormat
     activation: np.dtype[Any]
+    groups: Mapping[str, Weights] = field(default_factory=dict)
 
     def with_settings(self, **settings: Any) -> "Deployment":
         """The same with other members of ``config``."""
@@ -85,7 +88,8 @@ def image_bytes(state: EngineState) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Bytes of device memory by what holds them; ``weights`` and ``kv_pools`` by element type.
+    """Bytes of device memory by what holds them; ``weights`` and ``kv_pools`` by element type, ``groups`` (of
+    weights beside the text decoder's) by name.
 
     ``state`` is C + H images, ``workspace`` what a lane has beside them (penalty counts, block tables,
     samplers), ``temporaries`` what the hungriest program needs while it runs, ``runtime`` what the process
@@ -101,12 +105,14 @@ class Ledger:
     kv_capacity: int
     page_bytes: int
     num_images: int
+    groups: Mapping[str, int] = field(default_factory=dict)
 
     def entries(self) -> list[tuple[str, int]]:
         """What holds how much, as people read it; what holds nothing is left out."""
         pools = f"KV pools of {self.kv_capacity:,} tokens in"
         rows = [
             *((f"weights in {dtype}", size) for dtype, size in self.weights.items()),
+            *((f"{name} weights", size) for name, size in self.groups.items()),
             *((f"{pools} {dtype}", size) for dtype, size in self.kv_pools.items()),
             (f"state of {self.num_images} sequence{'' if self.num_images == 1 else 's'}", self.state),
             ("workspace", self.workspace),
@@ -142,7 +148,13 @@ def make_ledger(deployment: Deployment, *, runtime: int = 0, temporaries: int | 
         kv_capacity=config.num_pages * PAGE_SIZE,
         page_bytes=page_bytes(state),
         num_images=config.num_slots,
+        groups={name: _group_bytes(deployment, name) for name in deployment.groups},
     )
+
+
+def _group_bytes(deployment: Deployment, name: str) -> int:
+    weights = group_format(name, deployment.weights)
+    return nbytes(weight_shapes(deployment.groups[name], weights, deployment.activation))
 
 
 def _by_dtype(tree: Any) -> dict[str, int]:
