@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ninfer_jax.engine.aot import count_kernels
 from profiles.device.report import Row
 from profiles.device.steps import Limits, Rows, reason
 from profiles.device.timing import Call, median_seconds, repeated
@@ -81,7 +82,7 @@ def programs(kernel: Kernel, times: int) -> Mapping[Key, Callable[..., Any]]:
 
 def lower(kernel: Kernel, key: Key, program: Callable[..., Any], sharding: Any = None) -> Any:
     """Traced and lowered, for the device of ``sharding``."""
-    donated = (1,) if key[0] == TIME else ()
+    donated = (1,) if key[0] in (RUN, TIME) else ()
     jitted = jax.jit(program, donate_argnums=donated, out_shardings=sharding)
     if key == MAKE:
         return jitted.lower()
@@ -104,6 +105,16 @@ class Compiled:
         """Run one program; raises what its compilation did."""
         return self.programs[key].result()(*arguments)
 
+    @property
+    def is_ready(self) -> bool:
+        return all(program.done() and not program.cancelled() for program in self.programs.values())
+
+    def launches(self, form: str) -> str:
+        """How many kernels a call is, those that choose its inputs among them. Each costs microseconds."""
+        count = count_kernels(self.programs[RUN, form].result().as_text())
+        made = f" for {self.kernel.calls} of it" if self.kernel.calls > 1 else ""
+        return f"{count} kernel{'' if count == 1 else 's'}{made}"
+
 
 def compile_in(pool: ThreadPoolExecutor, kernel: Kernel, times: int) -> Compiled:
     """Traced here, one after another; compiled in threads. What cannot be traced is a failed future."""
@@ -125,6 +136,7 @@ def measure(section: str, compiled: Compiled, limits: Limits | None) -> Rows:
         label = f"{kernel.name}, {name}" if len(kernel.forms) > 1 else kernel.name
         try:
             error = _error(compiled, name)
+            launches = compiled.launches(name)
             if (TIME, name) in compiled.programs:
                 seconds[name] = _time(compiled, name)
         except Exception as failure:
@@ -143,13 +155,13 @@ def measure(section: str, compiled: Compiled, limits: Limits | None) -> Rows:
             tolerance=kernel.tolerance,
             nbytes=kernel.nbytes,
             operations=kernel.operations,
-            note="" if is_right else "differs from the float32 reference",
+            note=launches if is_right else f"differs from the float32 reference; {launches}",
         )
 
 
 def _error(compiled: Compiled, form: str) -> float:
-    arguments = (*compiled(MAKE), FIRST)
-    return float(worst_error(compiled((RUN, form), *arguments), compiled(REFERENCE, *arguments)))
+    expected = compiled(REFERENCE, *compiled(MAKE), FIRST)
+    return float(worst_error(compiled((RUN, form), *compiled(MAKE), FIRST), expected))
 
 
 def _time(compiled: Compiled, form: str) -> float:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 import jax
@@ -16,6 +16,8 @@ from profiles.device.steps import Limits, Rows, Settings, Step
 PROGRAM_SECONDS = 3e-3
 """What a program of many calls should take at least: a hundred times what launching it costs."""
 MAX_CALLS = 400
+COMPILING_SHARE = 0.8
+"""Of the time that is left, what compiling a family may take; what is ready by then is still measured."""
 ASSUMED = Limits(bandwidth=2e12, operations=5e14)
 """To choose a number of calls, where nothing was measured."""
 
@@ -58,10 +60,14 @@ def call_count(kernel: Kernel, settings: Settings) -> int:
 
 def _run(settings: Settings, make: Callable[[], list[Kernel]]) -> Rows:
     kernels = make()
-    with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
-        compiled = [compile_in(pool, kernel, call_count(kernel, settings)) for kernel in kernels]
+    pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
+    compiled = [compile_in(pool, kernel, call_count(kernel, settings)) for kernel in kernels]
+    coming = [program for one in compiled for program in one.programs.values()]
+    wait(coming, timeout=max(0.0, COMPILING_SHARE * settings.seconds_left()))
+    pool.shutdown(wait=False, cancel_futures=True)
     for one in compiled:
-        if settings.seconds_left() <= 0:
-            yield Row(settings.section, one.kernel.name, "skipped", note="no time left")
+        if settings.seconds_left() <= 0 or not one.is_ready:
+            note = "no time left" if one.is_ready else "no time left to compile it"
+            yield Row(settings.section, one.kernel.name, "skipped", note=note)
             continue
         yield from measure(settings.section, one, settings.limits)

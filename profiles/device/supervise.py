@@ -79,7 +79,7 @@ def supervise(
         if outcome.is_done:
             return rows
         if code is None:
-            why = f"not done {seconds + GRACE:.0f} s after the section began"
+            why = f"not done {seconds + GRACE:.0f} s after the section began; --seconds gives it more"
         else:
             why = f"the process ended (exit {code}): {_last_line(log)}"
         running = outcome.running
