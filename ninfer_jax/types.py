@@ -218,8 +218,10 @@ class Failed:
 
 
 Event: TypeAlias = Admitted | PrefillProgress | Output | Finished | Failed
-EventSink: TypeAlias = Callable[[Event], None]
-"""Called on the engine thread; must hand the event over and return at once."""
+Wake: TypeAlias = Callable[[], None]
+EventSink: TypeAlias = Callable[[Event], Wake | None]
+"""Called on the engine thread; must hand the event over and return at once. What it returns wakes the
+consumer: the engine calls each distinct one once, after the events of all requests are handed over."""
 
 
 class Reservation(Protocol):

@@ -9,8 +9,9 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
+from ninfer_jax.server.doorbell import Doorbell
 from ninfer_jax.text.deltas import merge
-from ninfer_jax.types import Delta, Event, Failed, Finished, Output, PrefillProgress
+from ninfer_jax.types import Delta, Event, Failed, Finished, Output, PrefillProgress, Wake
 
 
 @dataclass(slots=True)
@@ -35,8 +36,9 @@ class EventChannel:
     """One producer thread, one consumer coroutine. The first progress and the first output event are
     never merged with later ones, so their times stay true."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self, doorbell: Doorbell) -> None:
+        """``doorbell`` is that of the consumer's loop."""
+        self._doorbell = doorbell
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
         self._waiting: deque[Event | _Outputs] = deque()
@@ -45,19 +47,19 @@ class EventChannel:
         self._first_progress: PrefillProgress | None = None
         self._had_output = False
 
-    def put(self, event: Event) -> None:
-        """Hand over an event, from any thread. Nothing is taken after a terminal event."""
+    def put(self, event: Event) -> Wake | None:
+        """Hand over an event, from any thread. Nothing is taken after a terminal event. The reader wakes
+        when the caller calls what this returns; None when it has nothing to sleep through."""
         with self._lock:
             if self._closed:
-                return
+                return None
             self._closed = isinstance(event, Finished | Failed)
             self._store(event)
-            wake, self._awake = not self._awake, True
-        if wake:
-            try:
-                self._loop.call_soon_threadsafe(self._ready.set)
-            except RuntimeError:  # the loop is closed: nobody reads any more
-                self._closed = True
+            if self._awake:
+                return None
+            self._awake = True
+        self._doorbell.note(self._ready)
+        return self._doorbell.ring
 
     def _store(self, event: Event) -> None:
         last = self._waiting[-1] if self._waiting else None

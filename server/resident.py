@@ -56,8 +56,9 @@ class Resident:
         """Give every running request a terminal error, so its stream ends in form."""
         with self._lock:
             channels = list(self._running)
-        for channel in channels:
-            channel.put(Failed(self._leaving()))
+        for wake in {channel.put(Failed(self._leaving())) for channel in channels}:
+            if wake is not None:
+                wake()
 
     def enter(self, channel: EventChannel) -> None:
         with self._lock:

@@ -24,7 +24,7 @@ class Phase(IntEnum):
     PROGRAM_POST = 2
     """Reading its result and the cancellation snapshot."""
     ENGINE_COMMIT_OUTPUT = 3
-    """Preview, commit, text and events."""
+    """Preview, commit and text; handing over the events, most of it while the device computes."""
     ENGINE_MAINTENANCE = 4
     """Settling ended requests and publishing statistics."""
     DEVICE_WAIT = 5

@@ -10,6 +10,7 @@ from ninfer_jax.engine.accounting import ClockTotals, HostClock
 from ninfer_jax.engine.admission import AdmissionLedger, Entitlement
 from ninfer_jax.engine.executor import Executor
 from ninfer_jax.engine.observer import EngineObserver
+from ninfer_jax.engine.outbox import Outbox
 from ninfer_jax.engine.request import EngineRequest, RequestState
 from ninfer_jax.observe.counters import EngineGauges, StatsBook
 
@@ -27,6 +28,7 @@ class Services:
     clock: HostClock
     now: Callable[[], float]
     observer: EngineObserver
+    outbox: Outbox
     max_concurrency: int
     prefill_chunk: int
     fault: FaultPoint | None = None

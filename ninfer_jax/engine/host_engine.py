@@ -13,6 +13,7 @@ from ninfer_jax.engine.board import FaultPoint, Services
 from ninfer_jax.engine.executor import Executor
 from ninfer_jax.engine.lifetime import Lifetime, PlaceReservation
 from ninfer_jax.engine.observer import EngineObserver, GuardedObserver, NullObserver
+from ninfer_jax.engine.outbox import Outbox
 from ninfer_jax.engine.request import EngineRequest, effective_output, entitlement_of
 from ninfer_jax.engine.scheduler import Scheduler
 from ninfer_jax.engine.thread import EngineThread
@@ -59,6 +60,7 @@ class HostEngine:
             clock=HostClock(),
             now=now,
             observer=self._observer,
+            outbox=Outbox(self._observer),
             max_concurrency=config.max_concurrency,
             prefill_chunk=config.prefill_chunk,
             fault=fault,
@@ -105,6 +107,7 @@ class HostEngine:
                 limit_reason=reason,
                 deadline=place.deadline,
                 submitted_at=now,
+                post=self.scheduler.services.outbox.post,
                 on_end=place.ended,
             )
             self.thread.post(tracked)

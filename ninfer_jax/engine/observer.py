@@ -28,7 +28,8 @@ class EngineObserver(Protocol):
     def admitted(self, request: GenerationRequest, event: Admitted, queue_seconds: float) -> None: ...
 
     def output(self, request: GenerationRequest, num_tokens: int, completion_tokens: int, at: float) -> None:
-        """Tokens were committed and published; the first call of a request marks its first token."""
+        """Tokens were published, ``at`` is when they were committed; the first call of a request marks
+        its first token. Of a round's tokens it tells after :meth:`round`."""
         ...
 
     def finished(self, request: GenerationRequest, event: Finished) -> None:

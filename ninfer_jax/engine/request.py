@@ -25,6 +25,7 @@ from ninfer_jax.types import (
     Output,
     Timings,
     Usage,
+    Wake,
 )
 
 
@@ -58,6 +59,8 @@ class EngineRequest:
     limit_reason: FinishReason
     deadline: float
     submitted_at: float
+    post: Callable[["EngineRequest", Event], None]
+    """Puts an event of this request into the outbox."""
     on_end: Callable[[], None]
     """Called once, just before the terminal event."""
 
@@ -132,21 +135,20 @@ class EngineRequest:
             self.publish(Output((), deltas, self.completion_tokens, at))
 
     def publish(self, event: Event) -> None:
-        """Hand an event to the consumer; a sink that raises fails this request only."""
-        if not self.deliver(event):
-            self.fail(EngineError("the event sink failed"))
+        """From here on the event counts as sent; the consumer gets it at the next delivery."""
+        self.post(self, event)
 
-    def deliver(self, event: Event) -> bool:
-        """Hand an event to the consumer; False when its sink raised. After that only the terminal event
-        is tried: somebody may be waiting for it."""
+    def deliver(self, event: Event) -> Wake | None:
+        """Hand an event to the consumer; returns what wakes it. A sink that raises fails this request
+        only, and after that only the terminal event is tried: somebody may be waiting for it."""
         if self.is_muted or (self.is_sink_broken and not isinstance(event, Finished | Failed)):
-            return True
+            return None
         try:
-            self.sink(event)
+            return self.sink(event)
         except Exception:
             self.is_sink_broken = True
-            return False
-        return True
+            self.fail(EngineError("the event sink failed"))
+            return None
 
     def usage(self, reasoning_tokens: int) -> Usage:
         return Usage(self.prompt_len, self.cached_tokens, self.completion_tokens, reasoning_tokens)

@@ -3,8 +3,10 @@
     expire and cancel waiting -> progress the open transaction -> settle ended rows -> freeze the
     cancellation snapshot -> at most one admission -> choose and run one unit -> publish statistics
 
-Arrivals and cancellations during a boundary are seen at the next one. Decode and prefill alternate when
-both can run; one request prefills at a time; a decode round takes every decode-ready row.
+Nothing else stands between two units: what one of them decided is told to consumers when the next has been
+submitted (``outbox.py``). Arrivals and cancellations during a boundary are seen at the next one. Decode and
+prefill alternate when both can run; one request prefills at a time; a decode round takes every decode-ready
+row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -94,6 +96,7 @@ class Scheduler:
             self._units.decode(ready)
             self._last_work = WorkClass.DECODE
             return ready, self._last_work
+        self.services.outbox.deliver()  # no device work is coming that could hide it
         return (), WorkClass.CONTROL
 
     def _choose_other(self) -> EngineRequest | None:

@@ -1,4 +1,6 @@
-"""Ending requests: resources first, then statistics, then the terminal event that wakes the caller."""
+"""Ending requests: resources first, then statistics, then the terminal event that wakes the caller.
+
+A terminal event goes out at once, behind everything that the outbox holds."""
 
 import logging
 from collections.abc import Sequence
@@ -39,6 +41,7 @@ class Settlement:
     def conclude(self, ended: Sequence[EngineRequest]) -> None:
         """Publish the outcomes of requests that hold nothing any more."""
         board, services = self._board, self._services
+        services.outbox.deliver()  # a sink that fails now still decides its request's outcome
         now = services.now()
         events = [_outcome(request, now) for request in ended]
         for event in events:
@@ -51,11 +54,13 @@ class Settlement:
         services.clock.note(Detail.STATS_PUBLICATION, since)
         for request, event in zip(ended, events, strict=True):
             self._notify(request, event)
+        services.outbox.deliver()
 
     def abandon(self, arrivals: Sequence[EngineRequest], error: NinferError) -> None:
-        """The engine stops: every live request and ``arrivals`` (not accepted yet) fail, and the host's
-        books are closed. The executor is left alone, it may be the one that broke; so may the books,
-        and nobody may be left waiting because of that."""
+        """The engine stops: what was decided is told, then every live request and ``arrivals`` (not
+        accepted yet) fail, and the host's books are closed. The executor is left alone, it may be the one
+        that broke; so may the books, and nobody may be left waiting because of that."""
+        self._services.outbox.deliver()
         requests = [*self._board.live.values(), *arrivals]
         self._board.book.counters.requests_failed += len(requests)
         try:
@@ -64,6 +69,7 @@ class Settlement:
             logger.exception("the cache could not be closed in order")
         for request in requests:
             self._notify(request, Failed(error))
+        self._services.outbox.deliver()
 
     def _close_books(self) -> None:
         board, cache = self._board, self._services.cache
@@ -84,7 +90,7 @@ class Settlement:
         else:
             self._services.observer.failed(request.spec, event)
         request.on_end()
-        request.deliver(event)
+        request.publish(event)
 
 
 def _outcome(request: EngineRequest, now: float) -> Finished | Failed:

@@ -1,15 +1,17 @@
 """The three units of work, each from submission to publication.
 
-A unit is one transaction a row: submit, wait, freeze the cancellations, then for every row preview ->
-model commit -> budget -> text commit -> event, in that order, so that the model's frontier, the counts
-and the text end at the same token. A cancelled row commits nothing; what its text session or its sink
-does wrong fails that row alone. Anything else that raises here is the engine's failure.
+A unit is one transaction a row: submit, deliver the events of the unit before, wait, freeze the
+cancellations, then for every row preview -> model commit -> budget -> text commit -> event, in that order,
+so that the model's frontier, the counts and the text end at the same token. A row that was cancelled or
+whose sink failed meanwhile commits nothing; what its text session or its sink does wrong fails that row
+alone. Anything else that raises here is the engine's failure.
 """
 
 from collections.abc import Sequence
 
 from ninfer_jax.engine.accounting import Phase
 from ninfer_jax.engine.board import Services
+from ninfer_jax.engine.executor import Pending
 from ninfer_jax.engine.request import EngineRequest, RequestState, local_failure
 from ninfer_jax.errors import EngineError
 from ninfer_jax.observe.counters import EngineCounters
@@ -36,17 +38,13 @@ class UnitRunner:
 
         self._enter(Phase.PROGRAM_SUBMIT, "submit")
         pending = self._services.executor.prefill(row.lane, chunk, start, positions=positions, sample=sample)
-        self._enter(Phase.DEVICE_WAIT, "wait")
-        tokens = pending.wait()
-        self._enter(Phase.PROGRAM_POST, "post")
-        produced = tokens.tolist() if sample else []
+        produced = self._wait(pending)
         is_cancelled = row.cancel_requested
         at = self._services.now()
 
         self._enter(Phase.ENGINE_COMMIT_OUTPUT, "commit")
         self._counters.prefill_units += 1
-        if is_cancelled:
-            row.flush_and_end(FinishReason.CANCELLED, at)
+        if not self._is_taken(row, is_cancelled, at):
             return
         self._advance(row, chunk)
         self._counters.computed_prefill_tokens += len(chunk)
@@ -54,12 +52,13 @@ class UnitRunner:
         if end in row.splits:
             self._capture(row)
         row.publish(PrefillProgress(end, row.prompt_len, at))
-        if is_last and row.error is None:
+        if is_last:
             row.prefilled_at = at
             if not sample:
                 row.flush_and_end(row.limit_reason, at)
             else:
                 self._counters.first_tokens += self._preview_and_commit(row, produced, (), at)
+            self._services.outbox.deliver()  # somebody is looking at an empty screen
 
     def control(self, row: EngineRequest) -> None:
         """Append forced tokens. The newest accepted token and all but the last forced one are written;
@@ -76,17 +75,13 @@ class UnitRunner:
 
         self._enter(Phase.PROGRAM_SUBMIT, "submit")
         pending = self._services.executor.prefill(row.lane, inputs, row.frontier, is_output=True)
-        self._enter(Phase.DEVICE_WAIT, "wait")
-        pending.wait()
-        self._enter(Phase.PROGRAM_POST, "post")
+        self._wait(pending)
         is_cancelled = row.cancel_requested
         at = self._services.now()
 
         self._enter(Phase.ENGINE_COMMIT_OUTPUT, "commit")
         self._counters.control_units += 1
-        if is_cancelled:
-            row.flush_and_end(FinishReason.CANCELLED, at)
-        else:
+        if self._is_taken(row, is_cancelled, at):
             self._commit(row, preview, accepted, inputs, at)
             self._counters.committed_control_tokens += len(accepted)
 
@@ -96,10 +91,7 @@ class UnitRunner:
         pending = self._services.executor.decode(
             [row.lane for row in rows], [row.last_token for row in rows], [row.frontier for row in rows]
         )
-        self._enter(Phase.DEVICE_WAIT, "wait")
-        tokens = pending.wait()
-        self._enter(Phase.PROGRAM_POST, "post")
-        produced = tokens.tolist()
+        produced = self._wait(pending)
         cancelled = [row.cancel_requested for row in rows]
         at = self._services.now()
 
@@ -107,14 +99,30 @@ class UnitRunner:
         assert len(produced) == len(rows), "a decode round returned another number of rows"
         committed = 0
         for row, token, is_cancelled in zip(rows, produced, cancelled, strict=True):
-            if is_cancelled:
-                row.flush_and_end(FinishReason.CANCELLED, at)
-            else:
+            if self._is_taken(row, is_cancelled, at):
                 committed += self._preview_and_commit(row, (token,), (row.last_token,), at)
         self._counters.decode_rounds += 1
         self._counters.decode_row_rounds += len(rows)
         self._counters.committed_decode_tokens += committed
         self._services.observer.round(len(rows), committed, at)
+
+    def _wait(self, pending: Pending) -> list[int]:
+        """Deliver what has been decided while the device computes; then its tokens."""
+        self._enter(Phase.ENGINE_COMMIT_OUTPUT, "deliver")
+        self._services.outbox.deliver()
+        self._enter(Phase.DEVICE_WAIT, "wait")
+        tokens = pending.wait()
+        self._enter(Phase.PROGRAM_POST, "post")
+        produced: list[int] = tokens.tolist()
+        return produced
+
+    @staticmethod
+    def _is_taken(row: EngineRequest, is_cancelled: bool, at: float) -> bool:
+        """Whether the row commits the unit's result. A cancelled one ends here; one whose sink failed
+        while the device computed has ended already."""
+        if is_cancelled:
+            row.flush_and_end(FinishReason.CANCELLED, at)
+        return row.state is not RequestState.TERMINAL_PENDING
 
     def _preview_and_commit(
         self, row: EngineRequest, produced: Sequence[int], inputs: Sequence[int], at: float
@@ -174,10 +182,9 @@ class UnitRunner:
             row.fail(local_failure(error, "the output session"))
             return
         row.publish(Output(accepted, deltas, row.completion_tokens, at))
-        self._services.observer.output(row.spec, num, row.completion_tokens, at)
         if finish is not None:
             row.end(finish)
-        elif row.error is None:
+        else:
             row.forced = (preview.force or row.forced)[: row.remaining_output]
             row.state = RequestState.CONTROL_READY if row.forced else RequestState.DECODE_READY
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from sanic import HTTPResponse, Request
@@ -24,6 +25,7 @@ from ninfer_jax.server import sse
 from ninfer_jax.server.body import parse_body, read_body
 from ninfer_jax.server.channel import EventChannel
 from ninfer_jax.server.completion import Completion
+from ninfer_jax.server.doorbell import Doorbell
 from ninfer_jax.server.errors import ErrorFamily, family_of, public
 from ninfer_jax.server.http import json_response
 from ninfer_jax.server.options import ServeOptions
@@ -77,7 +79,7 @@ class ProtocolHandler:
         received_at = time.monotonic()
         model = self._resident.admit()
         reservation = model.engine.reserve()
-        channel = EventChannel(asyncio.get_running_loop())
+        channel = EventChannel(self._doorbell)
         self._resident.enter(channel)
         try:
             builder = factory(self._context(request, model))
@@ -95,6 +97,11 @@ class ProtocolHandler:
             self._resident.leave(channel)
             reservation.release()
         return None
+
+    @cached_property
+    def _doorbell(self) -> Doorbell:
+        """All requests' own; made in the first one, when the loop runs."""
+        return Doorbell(asyncio.get_running_loop())
 
     async def compute(
         self, request: Request, function: Callable[[RequestContext, Mapping[str, Any]], Mapping[str, Any]]

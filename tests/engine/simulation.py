@@ -98,6 +98,7 @@ class Simulation:
         self.engine = fake_engine(scenario.config, start=False, now=lambda: self.now, **options)
         self.board = self.engine.scheduler.board
         self.cache = self.engine.scheduler.services.cache
+        self.outbox = self.engine.scheduler.services.outbox
         self.executor: Any = self.engine.scheduler.services.executor
         self.trace = Trace(scenario, self.engine)
         self.by_id: dict[int, Client] = {}
@@ -119,8 +120,9 @@ class Simulation:
     def step(self) -> None:
         self._arrive()
         self._cancel(in_unit=False)
-        self.engine.thread.step()
+        has_run = self.engine.thread.step()
         assert self.engine.thread.failure is None, self.engine.thread.failure
+        assert has_run or not self.outbox, "events wait, and nothing runs"
         self.cache.check()
         self._check_protection()
         self._release_ended()
@@ -184,10 +186,11 @@ class Simulation:
                 continue
             if self.now >= client.reserved_at + arrival.cancel and client.cancelled_at is None:
                 client.cancelled_at = self.now
-                client.tokens_at_cancel = len(client.recorder.tokens)
+                client.tokens_at_cancel = len(client.session.committed)
                 place.cancel()
 
     def _during_wait(self) -> None:
+        assert not self.outbox, "events wait for the device"
         ready = self.board.in_state(RequestState.DECODE_READY)
         others = ["control"] * len(self.board.in_state(RequestState.CONTROL_READY))
         others += ["prefill"] * len(self.board.in_state(RequestState.PREFILL))

@@ -36,6 +36,7 @@ ENGINE_STEPS = (
     "bind",
     "choose",
     "submit",
+    "deliver",
     "wait",
     "post",
     "commit",

@@ -189,8 +189,8 @@ def test_the_observer_sees_each_step_once() -> None:
         ("submitted", "a"),
         ("admitted", "a", 0),
         ("output", 1, 1),
-        ("output", 1, 2),
         ("round", 1, 1),
+        ("output", 1, 2),
         ("finished", FinishReason.OUTPUT_LIMIT),
         ("failed", "b", "engine_unavailable"),
     ]

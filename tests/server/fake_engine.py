@@ -273,7 +273,9 @@ class FakeEngine:
     @staticmethod
     def _publish(place: FakeReservation, event: Event) -> None:
         if place.sink is not None and not place.released:
-            place.sink(event)
+            wake = place.sink(event)
+            if wake is not None:
+                wake()
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:

@@ -22,11 +22,14 @@ environment.prepare()
 from ninfer_jax.cli.main import main
 from ninfer_jax.engine.runner import DeviceRunner
 prefill, gate = DeviceRunner.prefill, Path({gate!r})
-def when_open(self, *arguments, **members):
-    while not gate.exists():
-        time.sleep(0.01)
-    return prefill(self, *arguments, **members)
-DeviceRunner.prefill = when_open
+class Held:
+    def __init__(self, pending):
+        self.pending = pending
+    def wait(self):
+        while not gate.exists():
+            time.sleep(0.01)
+        return self.pending.wait()
+DeviceRunner.prefill = lambda self, *arguments, **members: Held(prefill(self, *arguments, **members))
 sys.exit(main(["serve", *sys.argv[1:]]))
 """
 PROMPT = {"messages": [{"role": "user", "content": "a long prompt " * 6}], "temperature": 0, "max_tokens": 2}
@@ -34,7 +37,7 @@ PROMPT = {"messages": [{"role": "user", "content": "a long prompt " * 6}], "temp
 
 @pytest.fixture
 def gate(tmp_path):
-    """While this file is gone no chunk of a prompt is computed."""
+    """While this file is gone the device finishes no chunk of a prompt."""
     path = tmp_path / "gate"
     path.touch()
     yield path
