@@ -23,7 +23,7 @@ class EngineConfig:
     """Everything the engine needs besides the model. Token counts; every "auto" is already a number.
 
     ``kv_capacity`` is the shared pool in tokens (rounded up to whole pages), at least ``max_context``;
-    the contiguous layout gives every lane ``max_context`` instead. ``device_state_slots`` are places for
+    the contiguous layout gives every lane ``max_context`` instead. ``device_state_slots`` are slots for
     checkpoints of recurrent state, beside the one that each lane is guaranteed.
     """
 
@@ -53,5 +53,5 @@ class EngineConfig:
 
     @property
     def num_slots(self) -> int:
-        """State images: one a lane, and the places for checkpoints."""
+        """State images: one a lane, and those for checkpoints."""
         return self.max_concurrency + self.device_state_slots

@@ -18,7 +18,7 @@
     │   ├── AuthenticationError        HTTP 401, a missing or wrong key
     │   └── RequestTooLargeError       HTTP 413, the raw body
     ├── CapacityError                  try again later
-    │   ├── ServerOverloadedError      every lifetime slot is taken (429; 529 on Messages)
+    │   ├── ServerOverloadedError      the engine is at its capacity (429; 529 on Messages)
     │   └── QueueTimeoutError          not admitted before its deadline (503; 504 on Messages)
     └── EngineError                    our fault (500)
         └── EngineUnavailableError     the engine has failed or is shutting down (503)

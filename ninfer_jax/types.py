@@ -225,12 +225,12 @@ consumer: the engine calls each distinct one once, after the events of all reque
 
 
 class Reservation(Protocol):
-    """One place in the engine's bounded lifetime capacity, held from before preparation until the
+    """One request's share of the engine's bounded capacity, held from before preparation until the
     response is written and let go. Every method may be called from any thread, more than once."""
 
     @property
     def deadline(self) -> float:
-        """Monotonic time before which admission must happen; fixed when the place was taken."""
+        """Monotonic time before which admission must happen; fixed when it was reserved."""
         ...
 
     def submit(self, request: GenerationRequest, sink: EventSink) -> None:
@@ -246,7 +246,7 @@ class Reservation(Protocol):
         ...
 
     def release(self) -> None:
-        """Give the place back, cancelling first if the request still runs."""
+        """Give it back, cancelling first if the request still runs."""
         ...
 
 
@@ -275,7 +275,7 @@ class Engine(Protocol):
     def info(self) -> ModelInfo: ...
 
     def reserve(self) -> Reservation:
-        """Take a lifetime place. Raises ServerOverloadedError or EngineUnavailableError."""
+        """Reserve capacity for one request. Raises ServerOverloadedError or EngineUnavailableError."""
         ...
 
     def stats(self) -> Mapping[str, Any]:

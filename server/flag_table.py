@@ -81,8 +81,8 @@ _CAPACITY = (
         "N",
         aliases=("max-num-seqs",),
     ),
-    Flag("max-pending-requests", integer(0, 4096), "more requests that may wait for a place", "N"),
-    Flag("pending-timeout-ms", integer(1), "longest preparation plus wait for a place", "MS"),
+    Flag("max-pending-requests", integer(0, 4096), "more requests that may wait for a lane", "N"),
+    Flag("pending-timeout-ms", integer(1), "longest preparation plus wait for a lane", "MS"),
     Flag("response-store-max-records", integer(1), "most Responses kept for later requests", "N"),
     Flag(
         "response-store-max-mib",

@@ -8,7 +8,7 @@ from sanic.exceptions import RequestCancelled
 from sanic.response import BaseHTTPResponse
 
 WRITE_TIMEOUT_SECONDS = 120.0
-"""A client that takes nothing for so long is given up; its place is worth more."""
+"""A client that takes nothing for so long is given up; its reservation is worth more."""
 
 HEADERS = {
     "cache-control": "no-cache",

@@ -16,12 +16,13 @@ def materialise(x: jax.Array) -> jax.Array:
     XLA:CPU drops ``optimization_barrier`` before it fuses, and then computes a cheap-looking value (a
     cosine is one to it) again inside each of its users. Other platforms keep the barrier.
     """
-    on_cpu = _copy if is_available() else _barrier
-    out: jax.Array = jax.lax.platform_dependent(x, cpu=on_cpu, default=_barrier)
+    on_cpu = _copy if is_available() else barrier
+    out: jax.Array = jax.lax.platform_dependent(x, cpu=on_cpu, default=barrier)
     return out
 
 
-def _barrier(x: jax.Array) -> jax.Array:
+def barrier(x: jax.Array) -> jax.Array:
+    """``x``, which XLA does not merge across; XLA:CPU drops it."""
     out: jax.Array = jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
     return out
 

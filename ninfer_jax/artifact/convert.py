@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,43 +63,64 @@ def convert(
     ModelLoadError for what ``load`` would refuse.
     """
     _check_out(out, force)
-    identity = resolve_identity(model_id or source.model_id, source.config)
-    _, config, specs = recognise(source.config, len(source.tensors))
-    groups = {
-        name: group for name, group in present_groups(config, source.tensors).items() if name not in without
-    }
-    left_aside = check_names(spec_leaves((specs, groups)), source.tensors)
+    plan = _plan(source, weight_format, model_id, without)
     with _errors_of_the_disk(out), _partial_folder(out) as partial:
-        _write_weights(source, partial / WEIGHTS, specs, weight_format, progress, stage)
-        for name, group in groups.items():
+        _write_weights(source, partial / WEIGHTS, plan.specs, weight_format, progress, stage)
+        for name, group in plan.groups.items():
             group_folder = partial / GROUPS / name
             _write_weights(source, group_folder, group, group_format(name, weight_format), progress, stage)
         _write_resources(partial / FRONTEND, source.resources)
         stage("hash")
-        manifest = Manifest(
-            model_id=identity,
-            config=source.config,
-            weight_format=weight_format,
-            num_parameters=num_parameters(specs),
-            tensors=tensor_table(specs, weight_format),
-            groups={name: _group_entry(name, group, weight_format) for name, group in groups.items()},
-            files=file_entries(
-                partial,
-                [file for folder in (FRONTEND, WEIGHTS, GROUPS) for file in list_files(partial, folder)],
-            ),
-            created_by=f"ninfer-jax {__version__}",
-            source={
-                "kind": source.kind,
-                "name": source.path.name,
-                "formats": dict(source.formats),
-                "left_aside": left_aside,
-            },
-        )
+        manifest = _manifest(source, plan, partial)
         (partial / MANIFEST).write_bytes(manifest.to_json())
         stage("sync")
         _sync(partial)
         _publish(partial, out)
     return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an artifact will hold. ``left_aside`` counts the source's other tensors, by group."""
+
+    identity: str
+    weight_format: WeightFormat
+    specs: Weights
+    groups: Mapping[str, Weights]
+    left_aside: Mapping[str, int]
+
+
+def _plan(
+    source: Source, weight_format: WeightFormat, model_id: str | None, without: Collection[str]
+) -> _Plan:
+    """Raises ModelLoadError for what ``load`` would refuse, before anything is written."""
+    identity = resolve_identity(model_id or source.model_id, source.config)
+    _, config, specs = recognise(source.config, len(source.tensors))
+    present = present_groups(config, source.tensors)
+    groups = {name: group for name, group in present.items() if name not in without}
+    left_aside = check_names(spec_leaves((specs, groups)), source.tensors)
+    return _Plan(identity, weight_format, specs, groups, left_aside)
+
+
+def _manifest(source: Source, plan: _Plan, folder: Path) -> Manifest:
+    """The manifest of what was written to ``folder``: hashes every file."""
+    files = [file for part in (FRONTEND, WEIGHTS, GROUPS) for file in list_files(folder, part)]
+    return Manifest(
+        model_id=plan.identity,
+        config=source.config,
+        weight_format=plan.weight_format,
+        num_parameters=num_parameters(plan.specs),
+        tensors=tensor_table(plan.specs, plan.weight_format),
+        groups={name: _group_entry(name, group, plan.weight_format) for name, group in plan.groups.items()},
+        files=file_entries(folder, files),
+        created_by=f"ninfer-jax {__version__}",
+        source={
+            "kind": source.kind,
+            "name": source.path.name,
+            "formats": dict(source.formats),
+            "left_aside": plan.left_aside,
+        },
+    )
 
 
 def _write_weights(

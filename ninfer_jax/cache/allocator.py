@@ -90,7 +90,7 @@ class Allocator:
         assert oldest not in self._cached, f"page {oldest} is cached but was not in the index"
 
     def check(self) -> None:
-        """Raise AssertionError unless every page is in exactly one place."""
+        """Raise AssertionError unless every page is free, cached or held, and only one of these."""
         free, cached = set(self._free), set(self._cached)
         held = {page for page, count in enumerate(self._references) if count > 0}
         assert len(free) == len(self._free), "a page is twice in the free list"

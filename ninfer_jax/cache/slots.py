@@ -35,7 +35,7 @@ class SlotPool:
 
     @property
     def can_capture(self) -> bool:
-        """Whether one more checkpoint has a place."""
+        """Whether one more checkpoint has a slot."""
         return self.count(SlotUse.CAPTURING, SlotUse.FROZEN) < self.num_checkpoints
 
     def count(self, *uses: SlotUse) -> int:
@@ -76,7 +76,7 @@ class SlotPool:
             raise EngineError(f"state slot {slot} is {self._uses[slot].value}: it cannot be written")
 
     def check(self) -> None:
-        """Raise AssertionError unless every slot is in one place and C remain for requests."""
+        """Raise AssertionError unless every slot is free or in use, and C remain for requests."""
         assert len(set(self._free)) == len(self._free), "a slot is twice in the free list"
         assert {s for s, use in enumerate(self._uses) if use is SlotUse.FREE} == set(self._free)
         assert self.count(SlotUse.ACTIVE) <= self.num_lanes, "more active images than lanes"

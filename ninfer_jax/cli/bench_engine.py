@@ -76,20 +76,20 @@ class EngineTarget:
     def run(self, jobs: Sequence[Job]) -> list[Trace]:
         recorders = [_Recorder() for _ in jobs]
         requests = [self._request(job) for job in jobs]
-        places = [self._engine.reserve() for _ in jobs]
+        reservations = [self._engine.reserve() for _ in jobs]
         try:
             starts = []
-            for place, request, recorder in zip(places, requests, recorders, strict=True):
+            for reservation, request, recorder in zip(reservations, requests, recorders, strict=True):
                 starts.append(time.monotonic())
-                place.submit(request, recorder)
+                reservation.submit(request, recorder)
             for recorder in recorders:
                 if not recorder.ended.wait(WAIT_TIMEOUT):
                     raise NinferError(f"bench: a job did not end within {WAIT_TIMEOUT:.0f} s")
                 if recorder.error is not None:
                     raise recorder.error
         finally:
-            for place in places:
-                place.release()
+            for reservation in reservations:
+                reservation.release()
         return [
             Trace(job.prompt_tokens, start, tuple(recorder.times), tuple(recorder.counts))
             for job, start, recorder in zip(jobs, starts, recorders, strict=True)

@@ -1,6 +1,6 @@
 """The line between the host loop and the device: one unit in, one small host array out.
 
-The engine thread is the only caller. A *lane* is one of C places for an active request; while bound it
+The engine thread is the only caller. A *lane* is what an active request runs in, one of C; while bound it
 has a state slot, a block table and a resolved sampler that live on the device. The real executor runs
 compiled programs (``runner.py``); the tests' fake keeps the tokens themselves in its pages and slots,
 which makes every scheduler and cache rule checkable bit for bit.

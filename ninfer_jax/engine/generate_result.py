@@ -109,7 +109,7 @@ class GenerateResult:
         return self._finished
 
     def attach(self, reservation: Reservation) -> None:
-        """The engine place that this result cancels and gives back; before it is submitted."""
+        """What this result cancels and gives back in the engine; before it is submitted."""
         self._reservation = reservation
 
     def put(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""The engine as the server sees it: places, submission, statistics, health, drain and shutdown."""
+"""The engine as the server sees it: reservations, submission, statistics, health, drain and shutdown."""
 
 import itertools
 import threading
@@ -11,7 +11,7 @@ from ninfer_jax.config import EngineConfig
 from ninfer_jax.engine.accounting import HostClock
 from ninfer_jax.engine.board import FaultPoint, Services
 from ninfer_jax.engine.executor import Executor
-from ninfer_jax.engine.lifetime import Lifetime, PlaceReservation
+from ninfer_jax.engine.lifetime import EngineReservation, Lifetime
 from ninfer_jax.engine.observer import EngineObserver, GuardedObserver, NullObserver
 from ninfer_jax.engine.outbox import Outbox
 from ninfer_jax.engine.request import EngineRequest, effective_output, entitlement_of
@@ -80,11 +80,13 @@ class HostEngine:
         if self.thread.is_closed:
             raise EngineUnavailableError("the engine has stopped")
         deadline = self._now() + self._config.pending_timeout
-        return PlaceReservation(self._lifetime, deadline, self._submit, self.thread.wake)
+        return EngineReservation(self._lifetime, deadline, self._submit, self.thread.wake)
 
-    def _submit(self, place: PlaceReservation, request: GenerationRequest, sink: EventSink) -> EngineRequest:
+    def _submit(
+        self, reservation: EngineReservation, request: GenerationRequest, sink: EventSink
+    ) -> EngineRequest:
         now = self._now()
-        if now >= place.deadline:
+        if now >= reservation.deadline:
             raise QueueTimeoutError("the request was not admitted before its deadline")
         self._check_prompt(request.prompt)
         if request.max_output_tokens < 0:
@@ -105,10 +107,10 @@ class HostEngine:
                 entitlement=entitlement,
                 effective_output=output,
                 limit_reason=reason,
-                deadline=place.deadline,
+                deadline=reservation.deadline,
                 submitted_at=now,
                 post=self.scheduler.services.outbox.post,
-                on_end=place.ended,
+                on_end=reservation.ended,
             )
             self.thread.post(tracked)
         return tracked
@@ -152,7 +154,7 @@ class HostEngine:
         return Health(ok=self.thread.is_running, model_loaded=True)
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Accept no new places and wait until those taken have come back; whether all did."""
+        """Reserve nothing any more and wait until every reservation has come back; whether all did."""
         self._lifetime.close()
         return self._lifetime.wait_empty(timeout)
 

@@ -165,7 +165,7 @@ class InferenceEngine:
         **options: Unpack[Options],
     ) -> GenerateResult:
         """Start one generation and return at once. Raises RequestError, or ServerOverloadedError when
-        every place is taken."""
+        the engine is at its capacity."""
         return self._submit(prompt, options, GenerateResult(cb, reasoning_cb=reasoning_cb))
 
     def get_stats(self) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from ninfer_jax.engine.request import EngineRequest
 from ninfer_jax.errors import EngineError, EngineUnavailableError, ServerOverloadedError
 from ninfer_jax.types import EventSink, GenerationRequest
 
-Submit = Callable[["PlaceReservation", GenerationRequest, EventSink], EngineRequest]
+Submit = Callable[["EngineReservation", GenerationRequest, EventSink], EngineRequest]
 
 
 class Lifetime:
-    """Counts outstanding places; blocks nobody."""
+    """Counts outstanding reservations; blocks nobody."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -28,28 +28,28 @@ class Lifetime:
             if self._is_closed:
                 raise EngineUnavailableError("the engine accepts no new requests")
             if self._outstanding >= self.capacity:
-                raise ServerOverloadedError(f"all {self.capacity} request places are taken")
+                raise ServerOverloadedError(f"{self.capacity} requests run or wait already")
             self._outstanding += 1
 
     def give_back(self) -> None:
         with self._changed:
-            assert self._outstanding > 0, "a place was given back twice"
+            assert self._outstanding > 0, "a reservation was given back twice"
             self._outstanding -= 1
             self._changed.notify_all()
 
     def close(self) -> None:
-        """From now on no place is given; those taken stay valid."""
+        """From now on nothing is reserved; what is reserved stays so."""
         with self._changed:
             self._is_closed = True
 
     def wait_empty(self, timeout: float | None) -> bool:
-        """Whether every place came back within ``timeout`` seconds."""
+        """Whether every reservation came back within ``timeout`` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._outstanding == 0, timeout)
 
 
-class PlaceReservation:
-    """Implements ``Reservation``. The place returns when it is released and its request has ended."""
+class EngineReservation:
+    """Implements ``Reservation``. It counts until it is released and its request has ended."""
 
     def __init__(self, lifetime: Lifetime, deadline: float, submit: Submit, wake: Callable[[], None]) -> None:
         lifetime.take()

@@ -59,7 +59,7 @@ def compile_programs(
     progress: Progress | None = None,
     max_workers: int | None = None,
 ) -> CompiledPrograms:
-    """Compile the whole ladder for these arrays (only their shapes, types and places matter)."""
+    """Compile the whole ladder for these arrays (only their shapes, types and devices matter)."""
     options = GPU_OPTIONS if jax.default_backend() == "gpu" else {}
     num_programs = 1 + has_checkpoints(state) + len(ladder.decode_batches) + len(ladder.prefill_buckets)
     futures: dict[tuple[str, int], Future[Program]] = {}

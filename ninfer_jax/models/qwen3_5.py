@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from ninfer_jax.kernels.cpu.materialise import barrier
 from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_delta_rule
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
@@ -208,8 +209,7 @@ def _delta_net(
     keys, values = config.key_width, config.value_width
     mixed, z = jnp.split(linear(x, weights.projection), (2 * keys + values,), axis=-1)
     # Behind the barrier XLA does not merge this small product with the large one, copying its weight.
-    apart: jax.Array = jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
-    a, b = jnp.split(linear(apart, weights.gates), 2, axis=-1)
+    a, b = jnp.split(linear(barrier(x), weights.gates), 2, axis=-1)
     mixed, conv = causal_conv(mixed, weights.conv, state.conv, inputs.slots, inputs.lengths)
     q, k, v = (
         part.reshape(rows, columns, -1, width)

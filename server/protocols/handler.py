@@ -4,7 +4,7 @@
 
 Everything before ``submit`` may wait, for at most the reservation's deadline, and runs off the event
 loop where it is work. The reservation is released in ``finally``: a client that leaves, at any point,
-frees its place. Adding a protocol is writing a builder.
+gives its reservation back. Adding a protocol is writing a builder.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class ProtocolHandler:
     ) -> HTTPResponse:
         """Answer with ``function(context, body)``, run on a worker thread; for token counts.
 
-        Takes no engine place; at most ``MAX_COUNTING`` such requests exist at once.
+        Reserves nothing in the engine; at most ``MAX_COUNTING`` such requests exist at once.
         """
         model = self._resident.admit()
         if self._num_counting >= MAX_COUNTING:

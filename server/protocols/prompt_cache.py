@@ -1,7 +1,7 @@
 """OpenAI's prompt-cache members: validation, and which boundaries a request may write.
 
 They are hints: they change what is kept, never the prompt. One request writes at most four boundaries;
-the implicit one, at the end of the content, takes a place unless the client marked that end itself.
+the implicit one, at the end of the content, is one of them unless the client marked that end itself.
 """
 
 import re

@@ -51,8 +51,8 @@ def _allowed(choice: JsonObject, chosen: Chosen) -> frozenset[str]:
         rule = as_object(nested, path)
     mode = one_of(required_string(rule, "mode", path=path), ("auto", "required"), join(path, "mode"))
     tools = optional_array(rule, "tools", path=path) or ()
-    places = [join(join(path, "tools"), index) for index in range(len(tools))]
-    allowed = frozenset(chosen(as_object(tool, at), at) for tool, at in zip(tools, places, strict=True))
+    paths = [join(join(path, "tools"), index) for index in range(len(tools))]
+    allowed = frozenset(chosen(as_object(tool, at), at) for tool, at in zip(tools, paths, strict=True))
     if mode == "required":
         raise _forced(join(path, "mode"))
     return allowed

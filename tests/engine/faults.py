@@ -38,7 +38,7 @@ class Run:
         self.failures: list[BaseException] = []
         self.engine = fake_engine(CONFIG, start=False, on_failure=self.failures.append, **options)
         self.recorders: list[Recorder] = []
-        self.places: list[Any] = []
+        self.reservations: list[Any] = []
 
     def submit(
         self,
@@ -48,16 +48,16 @@ class Run:
         sink: Callable[[Event], None] | None = None,
     ) -> Recorder:
         recorder = Recorder()
-        place = self.engine.reserve()
+        reservation = self.engine.reserve()
 
         def both(event: Event) -> None:
             recorder(event)
             if sink is not None:
                 sink(event)
 
-        place.submit(fake_request(prompt, num_tokens, session=session), both)
+        reservation.submit(fake_request(prompt, num_tokens, session=session), both)
         self.recorders.append(recorder)
-        self.places.append(place)
+        self.reservations.append(reservation)
         return recorder
 
     def three(self, **first: Any) -> list[Recorder]:
@@ -70,9 +70,9 @@ class Run:
         return self.recorders
 
     def close(self) -> None:
-        """Nothing leaks: pages, lanes, places, tracked requests, the thread."""
-        for place in self.places:
-            place.release()
+        """Nothing leaks: pages, lanes, reservations, tracked requests, the thread."""
+        for reservation in self.reservations:
+            reservation.release()
         assert self.engine.drain(timeout=60.0)
         engine_failed = self.engine.thread.failure is not None
         was_shut_down = self.engine.thread.is_closed

@@ -102,7 +102,7 @@ class Simulation:
         self.executor: Any = self.engine.scheduler.services.executor
         self.trace = Trace(scenario, self.engine)
         self.by_id: dict[int, Client] = {}
-        self.places: dict[int, Any] = {}
+        self.reservations: dict[int, Any] = {}
         self.executor.during_wait = self._during_wait
         self.executor.on_release = self._on_release
         self._admit, self.board.ledger.admit = self.board.ledger.admit, self._on_admit  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ class Simulation:
         self._due = scenario.arrivals[0].gap
 
     def run(self) -> Trace:
-        while self._pending or self.places:
+        while self._pending or self.reservations:
             self.step()
             assert self.trace.steps < MAX_STEPS, "the engine makes no progress"
         self.engine.thread.step()
@@ -141,7 +141,7 @@ class Simulation:
         self.trace.clients.append(client)
         lifetime = self.engine._lifetime
         try:
-            place = self.engine.reserve()
+            reservation = self.engine.reserve()
         except ServerOverloadedError as error:
             client.refused = error
             self.trace.overloads.append((lifetime.outstanding, lifetime.capacity))
@@ -151,14 +151,14 @@ class Simulation:
             client.prompt, arrival.output, session=client.session, seed=index, request_id=str(index)
         )
         try:
-            place.submit(request, lambda event: self._sink(client, event))
+            reservation.submit(request, lambda event: self._sink(client, event))
         except NinferError as error:
             client.refused = error
-            place.release()
+            reservation.release()
             return
-        client.id = place._request.id  # type: ignore[attr-defined]
+        client.id = reservation._request.id  # type: ignore[attr-defined]
         self.by_id[client.id] = client
-        self.places[index] = place
+        self.reservations[index] = reservation
 
     def _prompt(self, index: int, arrival: Arrival) -> list[int]:
         prompt = arrival.prompt(index)
@@ -181,13 +181,13 @@ class Simulation:
 
     def _cancel(self, *, in_unit: bool) -> None:
         for client in self.trace.clients:
-            arrival, place = client.arrival, self.places.get(client.index)
-            if place is None or arrival.cancel is None or arrival.in_unit is not in_unit:
+            arrival, reservation = client.arrival, self.reservations.get(client.index)
+            if reservation is None or arrival.cancel is None or arrival.in_unit is not in_unit:
                 continue
             if self.now >= client.reserved_at + arrival.cancel and client.cancelled_at is None:
                 client.cancelled_at = self.now
                 client.tokens_at_cancel = len(client.session.committed)
-                place.cancel()
+                reservation.cancel()
 
     def _during_wait(self) -> None:
         assert not self.outbox, "events wait for the device"
@@ -236,8 +236,8 @@ class Simulation:
         self._admit(request_id, entitlement)
 
     def _release_ended(self) -> None:
-        for index in [i for i in self.places if self.trace.clients[i].recorder.terminal is not None]:
-            self.places.pop(index).release()
+        for index in [i for i in self.reservations if self.trace.clients[i].recorder.terminal is not None]:
+            self.reservations.pop(index).release()
 
 
 def simulate(scenario: Scenario, **options: Any) -> Trace:

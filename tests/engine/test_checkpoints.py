@@ -121,22 +121,22 @@ def engine_with(policy: CheckpointPolicy, config: EngineConfig = CONFIG):
 
 def run(engine, prompts, num_tokens: int, frontiers=(), sampling=SAMPLED) -> list[Recorder]:
     """All at once, to their end; the books are checked at every boundary."""
-    recorders, places = [], []
+    recorders, reservations = [], []
     for prompt in prompts:
         request = fake_request(prompt, num_tokens)
         marks = tuple(CacheFrontier(position, "client_marker") for position in frontiers)
         request = replace(request, prompt=PreparedPrompt(tuple(prompt), frontiers=marks), sampling=sampling)
-        place, recorder = engine.reserve(), Recorder()
-        place.submit(request, recorder)
+        reservation, recorder = engine.reserve(), Recorder()
+        reservation.submit(request, recorder)
         recorders.append(recorder)
-        places.append(place)
+        reservations.append(reservation)
     for _ in range(1000):
         engine.thread.step()
         engine.scheduler.services.cache.check()
         if all(recorder.terminal for recorder in recorders):
             break
-    for place in places:
-        place.release()
+    for reservation in reservations:
+        reservation.release()
     return recorders
 
 

@@ -147,10 +147,10 @@ def test_a_failure_callback_that_raises_changes_nothing() -> None:
 
     engine = fake_engine(CONFIG, on_failure=on_failure, fault=FaultPlan("bind", 1))
     recorder = Recorder()
-    place = engine.reserve()
-    place.submit(fake_request([1], 1), recorder)
+    reservation = engine.reserve()
+    reservation.submit(fake_request([1], 1), recorder)
     assert isinstance(recorder.wait().failed.error, EngineError)
-    place.release()
+    reservation.release()
     engine.shutdown()
     assert not engine.thread.is_alive
 

@@ -26,10 +26,10 @@ def engine():
 
 def run(engine: HostEngine, prompt, num_tokens, **options) -> Recorder:
     recorder = Recorder()
-    place = engine.reserve()
-    place.submit(fake_request(prompt, num_tokens, **options), recorder)
+    reservation = engine.reserve()
+    reservation.submit(fake_request(prompt, num_tokens, **options), recorder)
     recorder.wait()
-    place.release()
+    reservation.release()
     return recorder
 
 
@@ -59,12 +59,12 @@ def test_prefix_is_reused(engine: HostEngine) -> None:
 def test_many_at_once(engine: HostEngine) -> None:
     prompts = [list(range(start, start + 70 + 10 * start)) for start in range(12)]
     recorders = [Recorder() for _ in prompts]
-    places = [engine.reserve() for _ in prompts]
-    for place, prompt, recorder in zip(places, prompts, recorders, strict=True):
-        place.submit(fake_request(prompt, 30), recorder)
-    for place, prompt, recorder in zip(places, prompts, recorders, strict=True):
+    reservations = [engine.reserve() for _ in prompts]
+    for reservation, prompt, recorder in zip(reservations, prompts, recorders, strict=True):
+        reservation.submit(fake_request(prompt, 30), recorder)
+    for reservation, prompt, recorder in zip(reservations, prompts, recorders, strict=True):
         assert recorder.wait().tokens == expected_output(prompt, 30)
-        place.release()
+        reservation.release()
     assert engine.stats()["gauges"]["device_main_pages_occupied"] == 0
 
 
@@ -93,28 +93,28 @@ def test_context_limit(engine: HostEngine) -> None:
 
 
 def test_refused_at_once(engine: HostEngine) -> None:
-    place = engine.reserve()
+    reservation = engine.reserve()
     with pytest.raises(ContextLengthExceededError, match="1025 tokens"):
-        place.submit(fake_request([1] * 1025, 1), Recorder())
+        reservation.submit(fake_request([1] * 1025, 1), Recorder())
     with pytest.raises(InvalidPromptError):
-        place.submit(fake_request([], 1), Recorder())
+        reservation.submit(fake_request([], 1), Recorder())
     with pytest.raises(InvalidPromptError):
-        place.submit(fake_request([5, -1], 1), Recorder())
+        reservation.submit(fake_request([5, -1], 1), Recorder())
     recorder = Recorder()
-    place.submit(fake_request([5], 1), recorder)
+    reservation.submit(fake_request([5], 1), recorder)
     recorder.wait()
-    place.release()
+    reservation.release()
 
 
 def test_overload_and_release(engine: HostEngine) -> None:
-    places = [engine.reserve() for _ in range(4 + CONFIG.max_pending_requests)]
+    reservations = [engine.reserve() for _ in range(4 + CONFIG.max_pending_requests)]
     with pytest.raises(ServerOverloadedError):
         engine.reserve()
-    places[0].release()
-    places[0].release()
+    reservations[0].release()
+    reservations[0].release()
     engine.reserve().release()
-    for place in places:
-        place.release()
+    for reservation in reservations:
+        reservation.release()
     assert engine.drain(timeout=60.0)
     with pytest.raises(EngineUnavailableError):
         engine.reserve()

@@ -46,7 +46,7 @@ def test_one_prompt(engine, expected):
 
 
 def test_more_prompts_than_places(engine, expected):
-    """Six prompts; two lanes and four places in all."""
+    """Six prompts; two lanes and four reservations in all."""
     assert engine.generate(PROMPTS, **GREEDY) == expected
 
 
@@ -102,7 +102,7 @@ def wait_idle(engine):
         if engine.get_stats()["outstanding"] == 0:
             return
         threading.Event().wait(0.005)
-    raise AssertionError("a cancelled request holds its place")
+    raise AssertionError("a cancelled request holds its reservation")
 
 
 def test_result_waits_and_callback(engine, expected):

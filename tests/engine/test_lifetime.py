@@ -1,4 +1,4 @@
-"""Places: bounded, returned exactly once, whichever thread lets go first."""
+"""Reservations: bounded, returned exactly once, whichever thread lets go first."""
 
 import threading
 import time
@@ -27,14 +27,14 @@ def outstanding(engine: HostEngine) -> int:
 
 def test_17_a_place_comes_back_when_the_request_has_ended_and_the_consumer_let_go() -> None:
     engine = fake_engine(CONFIG, start=False)
-    recorder, place = Recorder(), engine.reserve()
-    place.submit(fake_request(range(10), 50), recorder)
+    recorder, reservation = Recorder(), engine.reserve()
+    reservation.submit(fake_request(range(10), 50), recorder)
     engine.thread.step()
-    place.release()
+    reservation.release()
     assert outstanding(engine) == 1, "the request still runs"
     for _ in range(3):
         engine.thread.step()
-    place.release()
+    reservation.release()
     assert outstanding(engine) == 0
     assert recorder.terminal is None, "nobody listens any more"
     assert engine.stats()["counters"]["requests_finished"]["cancelled"] == 1
@@ -42,25 +42,25 @@ def test_17_a_place_comes_back_when_the_request_has_ended_and_the_consumer_let_g
 
 def test_17_a_finished_request_keeps_its_place_until_released() -> None:
     engine = fake_engine(CONFIG, start=False)
-    places = []
+    reservations = []
     for _ in range(4):
         recorder = Recorder()
-        places.append(engine.reserve())
-        places[-1].submit(fake_request([1], 1), recorder)
+        reservations.append(engine.reserve())
+        reservations[-1].submit(fake_request([1], 1), recorder)
     for _ in range(30):
         engine.thread.step()
     with pytest.raises(ServerOverloadedError):
         engine.reserve()
-    places[2].release()
+    reservations[2].release()
     engine.reserve().release()
     assert outstanding(engine) == 3
 
 
 def test_cancel_before_submit() -> None:
     engine = fake_engine(CONFIG, start=False)
-    recorder, place = Recorder(), engine.reserve()
-    place.cancel()
-    place.submit(fake_request([1], 5), recorder)
+    recorder, reservation = Recorder(), engine.reserve()
+    reservation.cancel()
+    reservation.submit(fake_request([1], 5), recorder)
     engine.thread.step()
     assert recorder.finished.reason is FinishReason.CANCELLED
     assert recorder.admitted == []
@@ -68,10 +68,10 @@ def test_cancel_before_submit() -> None:
 
 def test_a_place_takes_one_request_and_none_after_release() -> None:
     engine = fake_engine(CONFIG, start=False)
-    place = engine.reserve()
-    place.submit(fake_request([1], 5), Recorder())
+    reservation = engine.reserve()
+    reservation.submit(fake_request([1], 5), Recorder())
     with pytest.raises(EngineError, match="has a request already"):
-        place.submit(fake_request([1], 5), Recorder())
+        reservation.submit(fake_request([1], 5), Recorder())
     other = engine.reserve()
     other.release()
     with pytest.raises(EngineUnavailableError):
@@ -106,21 +106,21 @@ def test_many_threads_reserve_submit_cancel_and_release() -> None:
     def client(number: int) -> None:
         for turn in range(25):
             try:
-                place = engine.reserve()
+                reservation = engine.reserve()
             except ServerOverloadedError:
                 outcomes.append("overloaded")
                 continue
             recorder = Recorder()
             prompt = [number, turn] * 20
-            place.submit(fake_request(prompt, 12), recorder)
+            reservation.submit(fake_request(prompt, 12), recorder)
             if turn % 3 == 1:
-                place.cancel()
+                reservation.cancel()
             if turn % 3 == 2:
-                place.release()
+                reservation.release()
             else:
                 tokens = recorder.wait().tokens
                 assert tokens == expected_output(prompt, 12)[: len(tokens)]
-            place.release()
+            reservation.release()
             outcomes.append("done")
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(6)]
@@ -140,9 +140,9 @@ def test_drain_lets_running_requests_finish() -> None:
     executor = FakeExecutor(2, 16)
     executor.during_wait = lambda: time.sleep(0.001)
     engine = fake_engine(CONFIG, executor=executor)
-    recorder, place = Recorder(), engine.reserve()
+    recorder, reservation = Recorder(), engine.reserve()
     prepared = engine.reserve()
-    place.submit(fake_request(range(10), 40), recorder)
+    reservation.submit(fake_request(range(10), 40), recorder)
     assert not engine.drain(timeout=0.01)
     with pytest.raises(EngineUnavailableError):
         engine.reserve()
@@ -151,7 +151,7 @@ def test_drain_lets_running_requests_finish() -> None:
     prepared.submit(fake_request([1], 3), late)
     assert recorder.wait().tokens == expected_output(range(10), 40)
     assert late.wait().tokens == expected_output([1], 3)
-    place.release()
+    reservation.release()
     prepared.release()
     assert engine.drain(timeout=60.0)
     engine.shutdown()

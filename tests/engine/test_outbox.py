@@ -150,11 +150,11 @@ def test_an_outcome_is_told_before_the_next_unit() -> None:
 
 def test_a_cancelled_request_is_told_what_was_decided() -> None:
     engine, timeline = logged_engine()
-    place = engine.reserve()
-    place.submit(fake_request([1, 2], 90), timeline.sink("a"))
+    reservation = engine.reserve()
+    reservation.submit(fake_request([1, 2], 90), timeline.sink("a"))
     for _ in range(2):
         engine.thread.step()
-    place.cancel()
+    reservation.cancel()
     start = len(timeline.steps)
     step_until_idle(engine)
     assert timeline.steps[start:] == ["a output 2", "release", "a finished"]
@@ -164,11 +164,11 @@ def test_a_cancelled_request_is_told_what_was_decided() -> None:
 def test_nothing_is_held_where_no_unit_follows() -> None:
     """A request that is cancelled while its resources are moved is admitted and never runs."""
     engine = fake_engine(CONFIG, start=False, cache=SlowCache(2, TransactionState.COMMITTED, num_fast=0))
-    recorder, place = Recorder(), engine.reserve()
-    place.submit(fake_request([1, 2], 9), recorder)
+    recorder, reservation = Recorder(), engine.reserve()
+    reservation.submit(fake_request([1, 2], 9), recorder)
     engine.thread.step()
     assert recorder.events == []
-    place.cancel()
+    reservation.cancel()
     step_until_idle(engine)
     assert [type(event) for event in recorder.events] == [Admitted, PrefillProgress, Finished]
     assert recorder.finished.reason is FinishReason.CANCELLED
@@ -216,14 +216,14 @@ def test_a_sink_that_fails_while_the_device_computes_ends_its_request_alone(at: 
 
 def test_a_consumer_that_cancels_in_its_sink_gets_no_further_token() -> None:
     engine = fake_engine(CONFIG, start=False)
-    recorder, place = Recorder(), engine.reserve()
+    recorder, reservation = Recorder(), engine.reserve()
 
     def sink(event: Event) -> None:
         recorder(event)
         if isinstance(event, Output) and event.completion_tokens == 3:
-            place.cancel()
+            reservation.cancel()
 
-    place.submit(fake_request([1, 2], 90), sink)
+    reservation.submit(fake_request([1, 2], 90), sink)
     step_until_idle(engine)
     assert recorder.tokens == expected_output([1, 2], 3)
     assert recorder.finished.reason is FinishReason.CANCELLED
@@ -234,12 +234,12 @@ def test_a_consumer_that_cancels_in_its_sink_gets_no_further_token() -> None:
 
 def test_a_consumer_that_has_let_go_is_told_nothing() -> None:
     engine = fake_engine(CONFIG, start=False)
-    recorder, place = Recorder(), engine.reserve()
-    place.submit(fake_request([1, 2], 90), recorder)
+    recorder, reservation = Recorder(), engine.reserve()
+    reservation.submit(fake_request([1, 2], 90), recorder)
     for _ in range(2):
         engine.thread.step()
     assert len(engine.scheduler.services.outbox) == 1
-    place.release()
+    reservation.release()
     step_until_idle(engine)
     assert recorder.tokens == expected_output([1, 2], 1)
     assert recorder.terminal is None

@@ -24,8 +24,8 @@ class Client:
     def __init__(self, engine: HostEngine, prompt: Any, output: int, **options: Any) -> None:
         self.prompt = list(prompt)
         self.recorder = Recorder()
-        self.place = engine.reserve()
-        self.place.submit(fake_request(prompt, output, **options), self.recorder)
+        self.reservation = engine.reserve()
+        self.reservation.submit(fake_request(prompt, output, **options), self.recorder)
 
     @property
     def is_admitted(self) -> bool:
@@ -80,7 +80,7 @@ def test_a_head_that_gives_up_unblocks_the_queue() -> None:
     for _ in range(5):
         engine.thread.step()
     assert not behind.is_admitted, "4 pages beside the head's 8 would not fit"
-    head.place.cancel()
+    head.reservation.cancel()
     step_until(engine, lambda: behind.is_admitted)
     assert head.recorder.finished.reason is FinishReason.CANCELLED
     assert incumbent.recorder.terminal is None
@@ -97,7 +97,7 @@ def test_decode_and_prefill_alternate_and_a_round_takes_every_ready_row() -> Non
     kinds = [kind for kind, _ in units(engine)[start:]]
     assert kinds == ["prefill", "decode"] * 4 + ["prefill"] or kinds == ["decode", "prefill"] * 4 + ["decode"]
     assert all(lanes == (0, 1) for kind, lanes in units(engine)[start:] if kind == "decode")
-    first.place.cancel()
+    first.reservation.cancel()
     for _ in range(3):
         engine.thread.step()
     assert units(engine)[-1][1] != (0, 1)

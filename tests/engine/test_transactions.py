@@ -60,16 +60,16 @@ class SlowCache(PageCache):
 
 
 class CaptureCache(PageCache):
-    """Wants the state kept at two places inside every prompt."""
+    """Wants the state kept at two points inside every prompt."""
 
     def capture_frontiers(self, prompt: PreparedPrompt, base: int) -> tuple[int, ...]:
         return tuple(position for position in (10, 70) if base < position < len(prompt.token_ids))
 
 
 def submit(engine: HostEngine, prompt: range, num_tokens: int) -> tuple[Any, Recorder]:
-    recorder, place = Recorder(), engine.reserve()
-    place.submit(fake_request(prompt, num_tokens), recorder)
-    return place, recorder
+    recorder, reservation = Recorder(), engine.reserve()
+    reservation.submit(fake_request(prompt, num_tokens), recorder)
+    return reservation, recorder
 
 
 def run_to_end(engine: HostEngine, *recorders: Recorder) -> Iterator[None]:
@@ -124,11 +124,11 @@ def test_52_an_aborted_transaction_fails_its_request_and_leaks_nothing() -> None
 def test_a_request_can_be_cancelled_while_its_transaction_is_open() -> None:
     cache = SlowCache(1000, TransactionState.COMMITTED, num_fast=0)
     engine = fake_engine(CONFIG, start=False, cache=cache)
-    place, recorder = submit(engine, range(30), 40)
+    reservation, recorder = submit(engine, range(30), 40)
     for _ in range(5):
         engine.thread.step()
     assert cache.counts().held == 2
-    place.cancel()
+    reservation.cancel()
     for _ in range(2):
         engine.thread.step()
     assert recorder.finished.reason is FinishReason.CANCELLED

@@ -105,7 +105,7 @@ class FakeEngine:
         )
         self.requests: list[GenerationRequest] = []
         self.prompts: list[tuple[int, ...]] = []
-        self._places: set[FakeReservation] = set()
+        self._reservations: set[FakeReservation] = set()
         self._waiting: list[FakeReservation] = []
         self._running: list[FakeReservation] = []
         self._failure: NinferError | None = None
@@ -122,27 +122,27 @@ class FakeEngine:
         with self._wake:
             if self._failure is not None:
                 raise EngineUnavailableError("the engine has failed")
-            if len(self._places) >= self.capacity:
-                raise ServerOverloadedError(f"all {self.capacity} places are taken")
-            place = FakeReservation(self, time.monotonic() + self.pending_timeout)
-            self._places.add(place)
-            return place
+            if len(self._reservations) >= self.capacity:
+                raise ServerOverloadedError(f"{self.capacity} requests run or wait already")
+            reservation = FakeReservation(self, time.monotonic() + self.pending_timeout)
+            self._reservations.add(reservation)
+            return reservation
 
-    def submit(self, place: FakeReservation, request: GenerationRequest, sink: EventSink) -> None:
+    def submit(self, reservation: FakeReservation, request: GenerationRequest, sink: EventSink) -> None:
         if len(request.prompt.token_ids) > self._info.max_context:
             raise ContextLengthExceededError("the prompt does not fit the context")
-        if time.monotonic() > place.deadline:
+        if time.monotonic() > reservation.deadline:
             raise QueueTimeoutError("not admitted in time")
-        place.request, place.sink, place.submitted_at = request, sink, time.monotonic()
+        reservation.request, reservation.sink, reservation.submitted_at = request, sink, time.monotonic()
         with self._wake:
             self.requests.append(request)
-            self._waiting.append(place)
+            self._waiting.append(reservation)
             self._wake.notify()
 
-    def release(self, place: FakeReservation) -> None:
+    def release(self, reservation: FakeReservation) -> None:
         with self._wake:
-            place.released = True
-            self._places.discard(place)
+            reservation.released = True
+            self._reservations.discard(reservation)
             self._wake.notify()
 
     def stats(self) -> dict[str, int]:
@@ -150,7 +150,7 @@ class FakeEngine:
             return {
                 "running": len(self._running),
                 "waiting": len(self._waiting),
-                "places": len(self._places),
+                "reservations": len(self._reservations),
                 "requests_total": len(self.requests),
             }
 
@@ -161,8 +161,8 @@ class FakeEngine:
         """Every request ends with this error; the engine takes no more."""
         with self._wake:
             self._failure = error
-            for place in [*self._running, *self._waiting]:
-                self._publish(place, Failed(error))
+            for reservation in [*self._running, *self._waiting]:
+                self._publish(reservation, Failed(error))
             self._running, self._waiting = [], []
 
     def close(self) -> None:
@@ -181,99 +181,105 @@ class FakeEngine:
                 self._settle()
                 self._admit()
                 lanes = list(self._running)
-            for place in lanes:
-                self._step(place)
+            for reservation in lanes:
+                self._step(reservation)
             if self.round_seconds:
                 time.sleep(self.round_seconds)
             elif not lanes:
                 time.sleep(0.001)
 
     def _settle(self) -> None:
-        self._running = [place for place in self._running if not place.released]
-        late = [place for place in self._waiting if time.monotonic() > place.deadline]
-        for place in late:
-            self._publish(place, Failed(QueueTimeoutError("not admitted before the deadline")))
-        self._waiting = [place for place in self._waiting if not place.released and place not in late]
+        self._running = [reservation for reservation in self._running if not reservation.released]
+        late = [reservation for reservation in self._waiting if time.monotonic() > reservation.deadline]
+        for reservation in late:
+            self._publish(reservation, Failed(QueueTimeoutError("not admitted before the deadline")))
+        self._waiting = [
+            reservation
+            for reservation in self._waiting
+            if not reservation.released and reservation not in late
+        ]
 
     def _admit(self) -> None:
         if not self._waiting or len(self._running) >= self.max_concurrency:
             return
-        place = self._waiting.pop(0)
-        assert place.request is not None
-        ids = place.request.prompt.token_ids
-        place.cached = min(max((common(ids, old) for old in self.prompts), default=0), max(len(ids) - 1, 0))
-        place.tokens, place.processed = self.script(place.request), place.cached
-        place.admitted_at = time.monotonic()
+        reservation = self._waiting.pop(0)
+        assert reservation.request is not None
+        ids = reservation.request.prompt.token_ids
+        reservation.cached = min(
+            max((common(ids, old) for old in self.prompts), default=0), max(len(ids) - 1, 0)
+        )
+        reservation.tokens, reservation.processed = self.script(reservation.request), reservation.cached
+        reservation.admitted_at = time.monotonic()
         self.prompts.append(ids)
-        self._running.append(place)
-        self._publish(place, Admitted(len(ids), place.cached, place.admitted_at))
-        self._publish(place, PrefillProgress(place.cached, len(ids), place.admitted_at))
+        self._running.append(reservation)
+        self._publish(reservation, Admitted(len(ids), reservation.cached, reservation.admitted_at))
+        self._publish(reservation, PrefillProgress(reservation.cached, len(ids), reservation.admitted_at))
 
-    def _step(self, place: FakeReservation) -> None:
-        request = place.request
+    def _step(self, reservation: FakeReservation) -> None:
+        request = reservation.request
         assert request is not None
         total = len(request.prompt.token_ids)
-        if place.processed < total:
+        if reservation.processed < total:
             time.sleep(self.prefill_seconds)
-            place.processed = min(total, place.processed + self.prefill_chunk)
-            self._publish(place, PrefillProgress(place.processed, total, time.monotonic()))
-            if place.processed == total and request.max_output_tokens == 0:
-                self._finish(place, FinishReason.OUTPUT_LIMIT)
+            reservation.processed = min(total, reservation.processed + self.prefill_chunk)
+            self._publish(reservation, PrefillProgress(reservation.processed, total, time.monotonic()))
+            if reservation.processed == total and request.max_output_tokens == 0:
+                self._finish(reservation, FinishReason.OUTPUT_LIMIT)
             return None
-        if place.cancelled:
-            return self._finish(place, FinishReason.CANCELLED)
-        room = min(request.max_output_tokens, self._info.max_context - total) - place.completion_tokens
+        if reservation.cancelled:
+            return self._finish(reservation, FinishReason.CANCELLED)
+        room = min(request.max_output_tokens, self._info.max_context - total) - reservation.completion_tokens
         if room <= 0:
-            return self._finish(place, self._limit(request, total))
-        token = place.forced.pop(0) if place.forced else next(place.tokens)
+            return self._finish(reservation, self._limit(request, total))
+        token = reservation.forced.pop(0) if reservation.forced else next(reservation.tokens)
         preview = request.session.preview([token])
-        place.forced += preview.force
+        reservation.forced += preview.force
         kept = [token][: preview.accepted]
         deltas = request.session.commit(kept)
-        place.completion_tokens += len(kept)
+        reservation.completion_tokens += len(kept)
         now = time.monotonic()
-        place.first_at = place.first_at or now
-        self._publish(place, Output(tuple(kept), deltas, place.completion_tokens, now))
+        reservation.first_at = reservation.first_at or now
+        self._publish(reservation, Output(tuple(kept), deltas, reservation.completion_tokens, now))
         if preview.finish is not None:
-            self._finish(place, preview.finish)
+            self._finish(reservation, preview.finish)
         elif room == 1:
-            self._finish(place, self._limit(request, total))
+            self._finish(reservation, self._limit(request, total))
         return None
 
     def _limit(self, request: GenerationRequest, total: int) -> FinishReason:
         fits = request.max_output_tokens <= self._info.max_context - total
         return FinishReason.OUTPUT_LIMIT if fits else FinishReason.CONTEXT_LIMIT
 
-    def _finish(self, place: FakeReservation, reason: FinishReason) -> None:
-        assert place.request is not None
-        session = place.request.session
+    def _finish(self, reservation: FakeReservation, reason: FinishReason) -> None:
+        assert reservation.request is not None
+        session = reservation.request.session
         now = time.monotonic()
         rest = session.finish(reason)
         if rest:
-            self._publish(place, Output((), rest, place.completion_tokens, now))
+            self._publish(reservation, Output((), rest, reservation.completion_tokens, now))
         summary = session.summary()
         usage = Usage(
-            len(place.request.prompt.token_ids),
-            place.cached,
-            place.completion_tokens,
+            len(reservation.request.prompt.token_ids),
+            reservation.cached,
+            reservation.completion_tokens,
             summary.reasoning_tokens,
         )
-        first = place.first_at or now
+        first = reservation.first_at or now
         timings = Timings(
-            queue=place.admitted_at - place.submitted_at,
-            prompt=first - place.admitted_at,
-            decode=now - first if place.completion_tokens > 1 else 0.0,
-            total=now - place.submitted_at,
+            queue=reservation.admitted_at - reservation.submitted_at,
+            prompt=first - reservation.admitted_at,
+            decode=now - first if reservation.completion_tokens > 1 else 0.0,
+            total=now - reservation.submitted_at,
         )
         with self._wake:
-            if place in self._running:
-                self._running.remove(place)
-        self._publish(place, Finished(reason, usage, timings, summary))
+            if reservation in self._running:
+                self._running.remove(reservation)
+        self._publish(reservation, Finished(reason, usage, timings, summary))
 
     @staticmethod
-    def _publish(place: FakeReservation, event: Event) -> None:
-        if place.sink is not None and not place.released:
-            wake = place.sink(event)
+    def _publish(reservation: FakeReservation, event: Event) -> None:
+        if reservation.sink is not None and not reservation.released:
+            wake = reservation.sink(event)
             if wake is not None:
                 wake()
 
@@ -286,9 +292,9 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def idle_within(engine: FakeEngine, seconds: float = 60.0) -> bool:
-    """Whether the engine gets every place back, on a machine however busy."""
+    """Whether the engine gets every reservation back, on a machine however busy."""
     deadline = time.monotonic() + seconds
-    while engine.stats()["places"]:
+    while engine.stats()["reservations"]:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)

@@ -117,15 +117,15 @@ def test_a_client_that_leaves_is_gone_within_one_unit(serve):
     reserve = engine.reserve
 
     def watched():
-        place = reserve()
-        release = place.release
+        reservation = reserve()
+        release = reservation.release
 
         def let_go():
             left_at.append(len(executor.units))
             release()
 
-        place.release = let_go
-        return place
+        reservation.release = let_go
+        return reservation
 
     engine.reserve = watched
     with server.http.stream("POST", CHAT, json={"messages": user("a"), "stream": True}) as answer:
@@ -155,7 +155,7 @@ def test_a_reader_that_does_not_read_delays_nobody_and_is_bounded(serve):
         assert len(numbers_of_padded(chat(server, max_tokens=40))) == 40
         until(lambda: sum(counters(server)["requests_finished"].values()) == 2, seconds=60)
         assert engine.stats()["gauges"]["running"] == 0
-        assert engine.stats()["outstanding"] == 1  # its place is its consumer's until that has let go
+        assert engine.stats()["outstanding"] == 1  # its reservation is its consumer's until that has let go
         (channel,) = server.resident._running
         assert len(channel._waiting) <= 3
         received = b""

@@ -96,9 +96,9 @@ def test_messages_output_members_do_not_affect_the_count(server):
 def test_messages_count_takes_no_engine_place(start):
     engine = engine_for("ok", max_concurrency=1, max_pending=0)
     server = start(engine, hybrid())
-    place = engine.reserve()
+    reservation = engine.reserve()
     assert server.http.post(COUNT, json=body()).status_code == 200
-    place.release()
+    reservation.release()
 
 
 def test_messages_count_of_a_prompt_that_does_not_fit_is_400(server):

@@ -181,7 +181,7 @@ def refuse(real, dialect, **members):
 def becomes_idle(real, seconds=60.0):
     deadline = time.monotonic() + seconds
     while real.http.get("/stats").json()["outstanding"]:
-        assert time.monotonic() < deadline, "a place was not given back"
+        assert time.monotonic() < deadline, "a reservation was not given back"
         time.sleep(0.01)
     return True
 

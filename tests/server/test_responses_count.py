@@ -94,7 +94,7 @@ def test_counting_runs_and_stores_nothing(start):
     server = start(engine, hybrid())
     counted(server)
     assert not engine.requests
-    assert engine.stats()["places"] == 0
+    assert engine.stats()["reservations"] == 0
 
 
 @pytest.mark.parametrize(

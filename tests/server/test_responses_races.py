@@ -204,7 +204,7 @@ def test_a_waiting_request_that_is_left_never_runs(start):
             second.stream("POST", RESPONSES, json=body(stream=True, input="waiting")) as answer,
         ):
             assert next(answer.iter_lines()) == ": keep-alive", "it waits for a place"
-        while engine.stats()["places"] > 1:
+        while engine.stats()["reservations"] > 1:
             time.sleep(0.005)
         running.close()
     assert idle_within(engine, 30)

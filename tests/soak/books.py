@@ -27,7 +27,7 @@ def held(stats: dict[str, Any]) -> list[str]:
     occupied = {name: stats["gauges"][name] for name in GAUGES_AT_REST if stats["gauges"][name]}
     problems = [f"at rest the engine holds {occupied}"] if occupied else []
     if stats["outstanding"]:
-        problems.append(f"{stats['outstanding']} places have not come back")
+        problems.append(f"{stats['outstanding']} reservations have not come back")
     pages = sum(stats["gauges"][f"device_main_pages_{kind}"] for kind in ("cached", "free"))
     if pages != stats["capacity"]["main_pages"]:
         problems.append(f"{pages} of {stats['capacity']['main_pages']} pages are free or cached")

@@ -37,8 +37,8 @@ CONFIG = {
     "hidden_act": "silu",
 }
 FLAGS = ("--max-concurrency", "8", "--max-context", "1024", "--kv-capacity", "2048", "--prefill-chunk", "64")
-PLACES = ("--max-pending-requests", "8", "--pending-timeout-ms", "400")
-"""More clients than places, and a pool that not everybody fits into."""
+CAPACITY = ("--max-pending-requests", "8", "--pending-timeout-ms", "400")
+"""More clients than it takes, and a pool that not everybody fits into."""
 
 
 UNSETTLED = ("running", "waiting", "terminal_pending")
@@ -76,7 +76,7 @@ class WatchedServer:
         convert = ["-m", "ninfer_jax", "convert", "--random", self._folder / "config.json", model]
         subprocess.run([sys.executable, *convert], check=True, capture_output=True, cwd=ROOT)
         command = [sys.executable, "-m", "tests.soak.observed", "serve", str(model)]
-        command += ["--port", str(self._port), *FLAGS, *PLACES]
+        command += ["--port", str(self._port), *FLAGS, *CAPACITY]
         command += ["--log-level", "warning", "--request-log-jsonl", str(self.log)]
         environment = {**os.environ, "JAX_LOG_COMPILES": "1"}
         with self._stderr.open("wb") as stderr:
@@ -150,7 +150,9 @@ class WatchedServer:
         while time.monotonic() < deadline:
             stats = self.stats()
             time.sleep(POLL_SECONDS)
-            held = {name: stats["gauges"][name] for name in UNSETTLED} | {"places": stats["outstanding"]}
+            held = {name: stats["gauges"][name] for name in UNSETTLED} | {
+                "reservations": stats["outstanding"]
+            }
             held["connections"] = sum(c.status != psutil.CONN_LISTEN for c in process.net_connections())
             if stats == before and not any(held.values()):
                 return []

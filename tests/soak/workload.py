@@ -17,7 +17,7 @@ MAX_WORDS_A_TURN = 14
 MAX_TOKENS = 240
 PATIENCE_SECONDS = 600.0
 REFUSALS = {(429, "server_overloaded"), (503, "request_queue_timeout")}
-"""What a server may answer that has more clients than places."""
+"""What a server may answer that has more clients than it takes."""
 
 
 @dataclass(frozen=True, slots=True)
