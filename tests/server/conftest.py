@@ -5,6 +5,7 @@ import pytest
 from tests.server.fake_engine import FakeEngine
 from tests.server.fake_frontend import ByteFrontend
 from tests.server.harness import LiveServer
+from tests.server.scripted import engine_for, hybrid
 
 
 @pytest.fixture
@@ -22,6 +23,27 @@ def start():
     for server, engine in running:
         server.__exit__()
         engine.close()
+
+
+@pytest.fixture(scope="module")
+def script():
+    """What the module's ``server`` answers, again and again; None: a text that depends on the prompt. A
+    module that wants a certain one has a fixture of this name."""
+
+
+@pytest.fixture(scope="module")
+def engine(script):
+    """The fake engine of ``server``: its ``requests`` are those that the server made of bodies."""
+    engine = FakeEngine(max_concurrency=4) if script is None else engine_for(script)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def server(engine):
+    """One server with the template of a thinking model, for all tests of a module."""
+    with LiveServer(engine, hybrid()) as live:
+        yield live
 
 
 @pytest.fixture(scope="session")

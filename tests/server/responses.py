@@ -29,6 +29,8 @@ NAMESPACE = {
     "description": "Weather service",
     "tools": [{"type": "function", "name": "get_current"}, {"type": "function", "name": "ping"}],
 }
+PNG = "data:image/png;base64,AAAA"
+MARK = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 
 
 def call_text(name="get_weather", **values):

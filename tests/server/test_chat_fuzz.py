@@ -4,35 +4,19 @@
 """
 
 import json
-import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid
+from tests.server.fuzz import bodies, many, scalars, values, words
 from tests.server.test_chat_basics import CHAT
 from tests.server.test_chat_request import NULLABLE
 
-NUM_BODIES = int(os.environ.get("NINFER_FUZZ_BODIES", "500"))
-TEXT = st.text(max_size=8) | st.sampled_from(
-    [
-        "user",
-        "assistant",
-        "tool",
-        "text",
-        "function",
-        "auto",
-        "none",
-        "image_url",
-        "low",
-        "implicit",
-        "{}",
-        "x",
-    ]
+TEXT = words(
+    "user", "assistant", "tool", "text", "function", "auto", "none", "image_url", "low", "implicit", "{}", "x"
 )
-SCALAR = st.none() | st.booleans() | st.integers(-3, 40) | st.floats(allow_nan=False, width=32) | TEXT
+SCALAR = scalars(TEXT)
 KEYS = st.sampled_from(
     [
         *NULLABLE,
@@ -48,9 +32,7 @@ KEYS = st.sampled_from(
         "mode",
     ]
 ) | st.text(max_size=5)
-ANY = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
-)
+ANY = values(SCALAR, KEYS)
 CALL = st.fixed_dictionaries(
     {}, optional={"id": TEXT, "type": TEXT, "function": st.dictionaries(KEYS, ANY, max_size=3) | ANY}
 )
@@ -71,29 +53,23 @@ TOOL = st.fixed_dictionaries(
     {"type": st.just("function") | TEXT},
     optional={"function": st.fixed_dictionaries({"name": TEXT}, optional={"parameters": ANY, "strict": ANY})},
 )
-BODY = st.builds(
-    lambda known, members: {**members, **known},
-    st.fixed_dictionaries(
-        {"messages": st.lists(USER | MESSAGE, max_size=4) | ANY},
-        optional={
-            "tools": st.lists(TOOL, max_size=2) | ANY,
-            "stream": st.booleans() | SCALAR,
-            "max_tokens": st.integers(0, 3) | SCALAR,
-        },
-    ),
-    st.dictionaries(KEYS, ANY, max_size=4),
+BODY = bodies(
+    {"messages": st.lists(USER | MESSAGE, max_size=4) | ANY},
+    optional={
+        "tools": st.lists(TOOL, max_size=2) | ANY,
+        "stream": st.booleans() | SCALAR,
+        "max_tokens": st.integers(0, 3) | SCALAR,
+    },
+    others=st.dictionaries(KEYS, ANY, max_size=4),
 )
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("</think>\n\nshort")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "</think>\n\nshort"
 
 
-@settings(max_examples=NUM_BODIES, deadline=None, suppress_health_check=list(HealthCheck))
+@many(500)
 @given(BODY)
 def test_chat_never_breaks(server, body):
     answer = server.http.post(CHAT, content=json.dumps(body).encode())

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid, what_ran
+from tests.server.blocks import assistant, result, text, thought, tool_use
+from tests.server.scripted import hybrid, what_ran
 from tests.server.test_messages_basics import DISABLED, PING_TOOL, WEATHER, message, refused, user
-from tests.server.test_messages_history import assistant, result, text, thought, tool_use
 
 
 def mark(ttl=None):
@@ -28,16 +27,8 @@ def unmarked(value):
 
 
 @pytest.fixture(scope="module")
-def engine():
-    engine = engine_for("ok")
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(scope="module")
-def server(engine):
-    with LiveServer(engine, hybrid()) as live:
-        yield live
+def script():
+    return "ok"
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.server.harness import LiveServer
+from tests.server.blocks import assistant, result, text, thought, tool_use
 from tests.server.scripted import engine_for, hybrid
 from tests.server.test_messages_basics import COUNT, DISABLED, PING_TOOL, WEATHER, body, message, user
 from tests.server.test_messages_cache import mark
-from tests.server.test_messages_history import BILLING, assistant, result, text, thought, tool_use
+from tests.server.test_messages_history import BILLING
 
 ROUND = [user("a"), assistant(text("look"), tool_use("t1", city="Paris")), user([result("t1")])]
 TWO_CALLS = [
@@ -62,11 +62,8 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("ok")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "ok"
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda name: name.replace(" ", "_"))

@@ -4,39 +4,32 @@
 """
 
 import json
-import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.harness import LiveServer
-from tests.server.scripted import engine_for, hybrid
+from tests.server.fuzz import bodies, many, scalars, values, words
 from tests.server.test_messages_basics import COUNT, MESSAGES, anthropic_error, fold
 from tests.server.test_messages_request import NULLABLE
 
-NUM_BODIES = int(os.environ.get("NINFER_FUZZ_BODIES", "300"))
-TEXT = st.text(max_size=8) | st.sampled_from(
-    [
-        "user",
-        "assistant",
-        "system",
-        "text",
-        "tool_use",
-        "tool_result",
-        "thinking",
-        "image",
-        "auto",
-        "none",
-        "t1",
-        "5m",
-    ]
+TEXT = words(
+    "user",
+    "assistant",
+    "system",
+    "text",
+    "tool_use",
+    "tool_result",
+    "thinking",
+    "image",
+    "auto",
+    "none",
+    "t1",
+    "5m",
 )
-SCALAR = st.none() | st.booleans() | st.integers(-3, 2000) | st.floats(allow_nan=False, width=32) | TEXT
+SCALAR = scalars(TEXT, largest=2000)
 KEYS = st.sampled_from([*NULLABLE, "type", "text", "id", "name", "input", "effort", "budget_tokens", "ttl"])
-ANY = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
-)
+ANY = values(SCALAR, KEYS)
 MARK = st.sampled_from([None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}]) | ANY
 IDS = st.sampled_from(["t1", "t2", ""]) | TEXT
 BLOCK = (
@@ -66,31 +59,25 @@ TOOL = st.fixed_dictionaries(
     {"name": TEXT, "input_schema": st.dictionaries(TEXT, ANY, max_size=2) | ANY},
     optional={"type": TEXT, "strict": SCALAR, "cache_control": MARK, "input_examples": ANY},
 )
-BODY = st.builds(
-    lambda known, members: {**members, **known},
-    st.fixed_dictionaries(
-        {"messages": st.lists(USER | MESSAGE, max_size=4) | ANY},
-        optional={
-            "model": st.just("m") | SCALAR,
-            "tools": st.lists(TOOL, max_size=2) | ANY,
-            "stream": st.booleans() | SCALAR,
-            "max_tokens": st.integers(1, 3) | SCALAR,
-            "system": TEXT | st.lists(BLOCK, max_size=2) | ANY,
-        },
-    ),
-    st.dictionaries(KEYS, ANY, max_size=2),
+BODY = bodies(
+    {"messages": st.lists(USER | MESSAGE, max_size=4) | ANY},
+    optional={
+        "model": st.just("m") | SCALAR,
+        "tools": st.lists(TOOL, max_size=2) | ANY,
+        "stream": st.booleans() | SCALAR,
+        "max_tokens": st.integers(1, 3) | SCALAR,
+        "system": TEXT | st.lists(BLOCK, max_size=2) | ANY,
+    },
+    others=st.dictionaries(KEYS, ANY, max_size=2),
 )
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("</think>\n\nshort")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "</think>\n\nshort"
 
 
-@settings(max_examples=NUM_BODIES, deadline=None, suppress_health_check=list(HealthCheck))
+@many(300)
 @given(BODY)
 def test_messages_never_break(server, body):
     body.setdefault("model", "m")

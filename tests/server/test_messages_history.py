@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.server.blocks import assistant, prompts_of, result, text, thought, tool_use
 from tests.server.fake_engine import INFO, FakeEngine
 from tests.server.fake_frontend import ByteFrontend
-from tests.server.harness import LiveServer
 from tests.server.scripted import engine_for, hybrid, prompt_text
 from tests.server.test_chat_output import CALL
 from tests.server.test_messages_basics import COUNT, DISABLED, MESSAGES, WEATHER, body, message, refused, user
@@ -14,48 +14,14 @@ from tests.server.test_messages_basics import COUNT, DISABLED, MESSAGES, WEATHER
 BILLING = "x-anthropic-billing-header: cc_version=2.1.181; cc_entrypoint=cli; cch=%s;"
 
 
-def text(words, **members):
-    return {"type": "text", "text": words, **members}
-
-
-def assistant(*blocks):
-    return {"role": "assistant", "content": list(blocks)}
-
-
-def thought(words, **members):
-    return {"type": "thinking", "thinking": words, **members}
-
-
-def tool_use(call_id="t1", name="get_weather", **arguments):
-    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
-
-
-def result(call_id="t1", content="20C", **members):
-    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **members}
-
-
 @pytest.fixture(scope="module")
-def engine():
-    engine = engine_for("ok")
-    yield engine
-    engine.close()
-
-
-@pytest.fixture(scope="module")
-def server(engine):
-    with LiveServer(engine, hybrid()) as live:
-        yield live
+def script():
+    return "ok"
 
 
 @pytest.fixture
 def prompt(server, engine):
-    """``prompt(messages, ...)``: the text that the template made of a request without thinking."""
-
-    def render(messages, **members):
-        message(server, messages=messages, **{"thinking": DISABLED, "max_tokens": 1, **members})
-        return prompt_text(engine)
-
-    return render
+    return prompts_of(server, engine)
 
 
 def test_messages_system_forms(prompt):
@@ -150,52 +116,6 @@ def test_messages_preserve_thinking_decides_about_closed_turns(prompt):
     assert "old thought" not in prompt(history, preserve_thinking=False)
 
 
-def test_messages_tool_history(prompt):
-    shown = prompt(
-        [
-            user("a"),
-            assistant(text("let me see"), tool_use("t1", city="Paris", days=3)),
-            user([result("t1", [text("20"), text("C")]), text("and?")]),
-        ],
-        tools=[WEATHER],
-    )
-    call = (
-        "let me see\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
-        "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call><|im_end|>\n"
-    )
-    assert call in shown
-    assert "<tool_response>\n20C\n</tool_response><|im_end|>\n<|im_start|>user\nand?<|im_end|>" in shown
-
-
-def test_messages_results_are_put_in_call_order(prompt):
-    calls = assistant(tool_use("t1", city="Paris"), tool_use("t2", city="Rome"))
-    ordered = prompt([user("a"), calls, user([result("t1", "one"), result("t2", "two")])])
-    assert ordered.index("one") < ordered.index("two")
-    assert prompt([user("a"), calls, user([result("t2", "two"), result("t1", "one")])]) == ordered
-    assert prompt([user("a"), calls, user([result("t2", "two")]), user([result("t1", "one")])]) == ordered
-
-
-def test_messages_is_error_is_marked_in_the_prompt(prompt):
-    history = [user("a"), assistant(tool_use()), user([result(is_error=True)])]
-    assert "<tool_response>\nis_error: true\n20C\n</tool_response>" in prompt(history)
-    assert "is_error" not in prompt([*history[:2], user([result(is_error=False)])])
-
-
-@pytest.mark.parametrize("content", ["", None, [], [text("")]])
-def test_messages_an_empty_result_is_a_result(prompt, content):
-    assert "<tool_response>\n\n</tool_response>" in prompt(
-        [user("a"), assistant(tool_use()), user([result(content=content)])]
-    )
-
-
-def test_messages_a_history_may_begin_with_results(prompt):
-    """Even one that is nothing else."""
-    opening = "<|im_start|>user\n<tool_response>\n20C\n</tool_response><|im_end|>\n<|im_start|>"
-    assert prompt([user([result("elsewhere")])]).startswith(opening + "assistant")
-    assert prompt([user([result("elsewhere"), text("continue")])]).startswith(opening + "user\ncontinue")
-    assert prompt([user([result("x")]), assistant(text("ok")), user("b")]).startswith(opening + "assistant")
-
-
 def test_messages_blocks_in_an_unusual_order_do_not_move(prompt):
     """Templates show a thought, a text, then calls; what comes otherwise is shown as another turn."""
     shown = prompt(
@@ -208,51 +128,6 @@ def test_messages_blocks_in_an_unusual_order_do_not_move(prompt):
     order = [shown.index(words) for words in ("first", "<function", "second", "one", "two")]
     assert order == sorted(order)
     assert shown.count("<function=get_weather>") == 2
-
-
-@pytest.mark.parametrize(
-    ("messages", "field", "said"),
-    [
-        (
-            [user("a"), assistant(tool_use("t1"), tool_use("t2")), user([result("t1")])],
-            "messages[2]",
-            "none for t2",
-        ),
-        ([user("a"), assistant(tool_use("t1")), user("b")], "messages[2]", "none for t1"),
-        (
-            [user("a"), assistant(tool_use("t1")), user([result("t1"), result("t9")])],
-            "messages[2]",
-            "tool_result for t9",
-        ),
-        (
-            [user("a"), assistant(tool_use("t1")), user([text("x"), result("t1")])],
-            "messages[2].content[1]",
-            "results come first",
-        ),
-        (
-            [user("a"), assistant(tool_use("t1")), user([result("t1"), result("t1")])],
-            "messages[2]",
-            "two tool_result",
-        ),
-        ([user("a"), assistant(text("b")), user([result("t1")])], "messages[2]", "tool_result for t1"),
-        (
-            [user("a"), assistant(tool_use("t1"), tool_use("t1")), user([result("t1")])],
-            "messages[1]",
-            "repeat the id",
-        ),
-        (
-            [user("a"), assistant(tool_use("t1")), {"role": "system", "content": "s"}],
-            "messages[2]",
-            "none for t1",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_messages_every_call_has_exactly_one_leading_result(server, messages, field, said):
-    error = refused(server, messages=messages)
-    assert error["code"] == "invalid_tool_history"
-    assert error["message"].startswith(f"{field} ")
-    assert said in error["message"]
 
 
 @pytest.mark.parametrize(
@@ -287,32 +162,6 @@ def test_messages_malformed_assistant_blocks_are_named(server, blocks, field):
 )
 def test_messages_malformed_user_blocks_are_named(server, block, field):
     assert refused(server, messages=[user([block])])["message"].startswith(f"{field} ")
-
-
-def test_messages_tool_definitions_keep_order_and_spelling(server, engine):
-    raw = (
-        b'{"model": "m", "max_tokens": 1, "thinking": {"type": "disabled"}, "messages": [{"role": "user",'
-        b' "content": "x"}], "tools": [{"description": "D", "name": "f", "cache_control": null,'
-        b' "input_schema": {"type": "object", "properties": {"z": {"minimum": 1.0}, "a": {}}},'
-        b' "input_examples": [{"z": 1e2}]}]}'
-    )
-    assert server.http.post(MESSAGES, content=raw).status_code == 200
-    definition = (
-        '{"type": "function", "function": {"description": "D", "name": "f", "parameters": {"type": "object",'
-        ' "properties": {"z": {"minimum": 1.0}, "a": {}}}, "input_examples": [{"z": 1e2}]}}'
-    )
-    assert definition in prompt_text(engine)
-
-
-def test_messages_call_inputs_keep_order_and_spelling(server, engine):
-    raw = (
-        b'{"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "x"},'
-        b' {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f",'
-        b' "input": {"z": [1.0, 1e2], "a": "s"}}]},'
-        b' {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]}'
-    )
-    assert server.http.post(MESSAGES, content=raw).status_code == 200
-    assert "<parameter=z>\n[1.0, 1e2]\n</parameter>\n<parameter=a>\ns\n</parameter>" in prompt_text(engine)
 
 
 def test_messages_own_answers_replay_to_the_same_prompt(start):

@@ -3,7 +3,6 @@
 import pytest
 
 from ninfer_jax.server.flag_table import DEFAULT_MAX_TOKENS
-from tests.server.harness import LiveServer
 from tests.server.scripted import engine_for, hybrid, what_ran
 from tests.server.test_chat_output import CALL
 from tests.server.test_messages_basics import (
@@ -24,11 +23,8 @@ PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", 
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("</think>\n\nok")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "</think>\n\nok"
 
 
 NULLABLE = [
@@ -172,64 +168,6 @@ def test_messages_malformed_values_name_their_member(server, members, field):
     assert error["message"].startswith(f"{field} ")
 
 
-@pytest.mark.parametrize(
-    ("members", "field", "said"),
-    [
-        ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display", "hidden thinking"),
-        ({"container": "c1"}, "container", "containers"),
-        ({"mcp_servers": [{"type": "url", "url": "http://x.example"}]}, "mcp_servers", "MCP"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format", "constrained"),
-        ({"output_format": {"type": "json_schema"}}, "output_format", "constrained"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type", "web_search"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type", "nobody here runs"),
-        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "tools[0].type", "nobody here runs"),
-        ({"tools": [{**PING_TOOL, "strict": True}]}, "tools[0].strict", "not constrained"),
-        ({"tools": [{**PING_TOOL, "defer_loading": True}]}, "tools[0].defer_loading", "tool search"),
-        (
-            {"tools": [{**PING_TOOL, "allowed_callers": ["code_execution_20250825"]}]},
-            "tools[0].allowed_callers",
-            "the model itself",
-        ),
-        ({"tools": [PING_TOOL], "tool_choice": {"type": "any"}}, "tool_choice.type", "enforced"),
-        (
-            {"tools": [PING_TOOL], "tool_choice": {"type": "tool", "name": "ping"}},
-            "tool_choice.type",
-            "enforced",
-        ),
-        (
-            {"tools": [PING_TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-            "tool_choice.disable_parallel_tool_use",
-            "single call",
-        ),
-        *[
-            ({"messages": [user([{"type": kind}])]}, "messages[0].content[0].type", said)
-            for kind, said in [
-                ("document", "documents"),
-                ("search_result", "search results"),
-                ("container_upload", "containers"),
-                ("web_search_tool_result", "server tools"),
-            ]
-        ],
-        (
-            {"messages": [user(), {"role": "assistant", "content": [{"type": "server_tool_use"}]}, user()]},
-            "messages[1].content[0].type",
-            "server tools",
-        ),
-        (
-            {"messages": [user(), {"role": "assistant", "content": [{"type": "redacted_thinking"}]}, user()]},
-            "messages[1].content[0].type",
-            "encrypted thinking",
-        ),
-    ],
-    ids=str,
-)
-def test_messages_missing_guarantees_are_named(server, members, field, said):
-    error = refused(server, **members)
-    assert error["code"] == "unsupported_feature"
-    assert error["message"].startswith(field)
-    assert said in error["message"]
-
-
 @pytest.mark.parametrize("path", [MESSAGES, COUNT])
 @pytest.mark.parametrize(
     "content",
@@ -238,55 +176,6 @@ def test_messages_missing_guarantees_are_named(server, members, field, said):
 )
 def test_messages_images_without_vision_are_refused_everywhere(server, path, content):
     assert refused(server, path, messages=[user(content)])["code"] == "vision_disabled"
-
-
-def test_messages_efforts_reach_the_template(start):
-    engine = engine_for("</think>\n\nok")
-    server = start(engine, hybrid())
-    for effort in ("low", "medium", "xhigh"):
-        message(server, output_config={"effort": effort})
-    message(server)
-    low, medium, xhigh, default = (request.prompt.token_ids for request in engine.requests)
-    assert len({low, medium, xhigh}) == 3
-    assert default == xhigh
-
-
-def test_messages_an_effort_the_template_lacks_is_refused(server):
-    assert refused(server, output_config={"effort": "max"})["code"] == "reasoning_effort_not_supported"
-    answer = server.http.post(MESSAGES, json=body(output_config={"effort": "max"}))
-    said = answer.json()["error"]["message"]
-    assert "output_config.effort" in said
-    assert "CLAUDE_CODE_EFFORT_LEVEL=auto" in said
-    assert "--lenient-api" in said
-
-
-@pytest.mark.parametrize(
-    ("members", "left", "logged"),
-    [
-        (
-            {"tools": [{"type": "web_search_20250305", "name": "s"}, PING_TOOL]},
-            {"tools": [PING_TOOL]},
-            "tools[0].type",
-        ),
-        ({"tools": [{**PING_TOOL, "strict": True}]}, {"tools": [PING_TOOL]}, "tools[0].strict"),
-        (
-            {"tools": [PING_TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-            {"tools": [PING_TOOL]},
-            "tool_choice.disable_parallel_tool_use",
-        ),
-        ({"output_config": {"effort": "max"}}, {}, "output_config.effort"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_messages_lenient_api_drops_hints(start, caplog, members, left, logged):
-    caplog.set_level("INFO", "ninfer_jax")
-    server = start(engine_for("</think>\n\nok"), hybrid(), lenient_api=True)
-    message(server, **members)
-    ran = what_ran(server)
-    assert [r.getMessage().partition(": ")[2] for r in caplog.records] == [f"ignored {logged}"]
-    message(server, **left)
-    assert what_ran(server) == ran
-    refused(server, tools=[PING_TOOL], tool_choice={"type": "any"})
 
 
 def test_messages_sampling_reaches_the_engine(start):
@@ -316,45 +205,6 @@ def test_messages_headers_and_query_of_real_clients_are_fine(server):
     answer = server.http.post(f"{MESSAGES}?beta=true", json=body(), headers=headers)
     assert answer.status_code == 200
     assert server.http.post(f"{COUNT}?beta=true", json=body(), headers=headers).status_code == 200
-
-
-def test_messages_thinking_modes(start):
-    engine = engine_for("Hm.</think>\n\nok")
-    server = start(engine, hybrid(), no_thinking=True)
-    prompts = []
-    for thinking in (None, DISABLED, {"type": "adaptive"}):
-        message(server, thinking=thinking)
-        prompts.append(engine.requests[-1].prompt.token_ids)
-    assert prompts[0] == prompts[1], "--no-thinking is the default of a request that says nothing"
-    assert prompts[1] != prompts[2], "and a request may turn thinking on"
-
-
-def test_messages_the_budget_is_enforced(start):
-    """Thinking is closed at the budget by forced tokens that count, and the answer goes on."""
-    engine = engine_for("x" * 1024 + "</think>\n\nnot reached", "y" * 1500)
-    server = start(engine, hybrid())
-    message(server, thinking={"type": "enabled", "budget_tokens": 1025}, max_tokens=3000)
-    answer = message(server, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=1500)
-    thought, text = answer["content"]
-    assert thought["thinking"].startswith("y" * 1024)
-    assert not thought["thinking"].startswith("y" * 1025)
-    assert "limited time" in thought["thinking"]
-    assert "</think>" not in thought["thinking"] + text["text"]
-    assert answer["usage"]["output_tokens"] == 1500
-
-
-def test_messages_a_budget_that_cannot_close_is_refused(server):
-    error = refused(server, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=1030)
-    assert error["code"] == "thinking_budget_capacity_insufficient"
-
-
-def test_messages_a_request_budget_replaces_the_default(start):
-    engine = engine_for("z" * 3000)
-    server = start(engine, hybrid(), default_thinking_budget=10)
-    short = message(server, max_tokens=400)["content"][0]["thinking"]
-    assert short.startswith("z" * 10 + "\n\n Considering")
-    long = message(server, thinking={"type": "enabled", "budget_tokens": 1024}, max_tokens=1400)
-    assert long["content"][0]["thinking"].startswith("z" * 1024 + "\n\n Considering")
 
 
 def test_messages_tools_are_typed_and_may_be_switched_off(start):

@@ -1,27 +1,22 @@
 """Bodies that no client should send: large, deep, and random ones."""
 
 import json
-import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.server.harness import LiveServer
+from tests.server.fuzz import many, scalars, values, words
 from tests.server.responses import RESPONSES, body, call, create, message, reasoning, result, user
 from tests.server.scripted import engine_for, hybrid
 from tests.server.test_responses_request import NULLABLE
 
-NUM_BODIES = int(os.environ.get("NINFER_FUZZ_BODIES", "300"))
 COUNT = f"{RESPONSES}/input_tokens"
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("Hm.</think>\n\nshort")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "Hm.</think>\n\nshort"
 
 
 @pytest.mark.parametrize("path", [RESPONSES, COUNT])
@@ -71,10 +66,10 @@ def test_a_body_over_the_limit_is_413(start):
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
 
-TEXT = st.text(max_size=8) | st.sampled_from(
-    ["user", "assistant", "message", "function", "namespace", "auto", "none", "low", "{}", "x", "call_1"]
+TEXT = words(
+    "user", "assistant", "message", "function", "namespace", "auto", "none", "low", "{}", "x", "call_1"
 )
-SCALAR = st.none() | st.booleans() | st.integers(-3, 40) | st.floats(allow_nan=False, width=32) | TEXT
+SCALAR = scalars(TEXT)
 NESTED = ["type", "role", "content", "text", "name", "id", "mode"]
 KEYS = st.sampled_from([*NULLABLE, *NESTED]) | st.text(max_size=5)
 MEMBERS = [
@@ -91,9 +86,7 @@ MEMBERS = [
     "summary",
     "encrypted_content",
 ]
-ANY = st.recursive(
-    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
-)
+ANY = values(SCALAR, KEYS)
 FORMS = [user(), message("assistant"), message("developer"), reasoning(), call(), result()]
 
 
@@ -130,7 +123,7 @@ BODY = st.builds(
 )
 
 
-@settings(max_examples=NUM_BODIES, deadline=None, suppress_health_check=list(HealthCheck))
+@many(300)
 @given(BODY)
 def test_responses_never_break(server, given_body):
     raw = json.dumps(given_body).encode()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.server.harness import LiveServer
 from tests.server.responses import (
     NAMESPACE,
     PING,
@@ -64,11 +63,8 @@ SHAPES = [
 
 
 @pytest.fixture(scope="module")
-def server():
-    engine = engine_for("A thought.</think>\n\nAn answer.")
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-    engine.close()
+def script():
+    return "A thought.</think>\n\nAn answer."
 
 
 def counted(server, **members) -> int:

@@ -2,39 +2,7 @@
 
 import pytest
 
-from tests.server.fake_engine import FakeEngine
-from tests.server.harness import LiveServer
-from tests.server.responses import (
-    NAMESPACE,
-    PING,
-    RESPONSES,
-    WEATHER,
-    body,
-    create,
-    refused,
-    stream,
-)
-from tests.server.scripted import engine_for, hybrid, prompt_text
-
-
-@pytest.fixture(scope="module")
-def engine():
-    made = FakeEngine(max_concurrency=4)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def server(engine):
-    with LiveServer(engine, hybrid()) as live:
-        yield live
-
-
-@pytest.fixture(scope="module")
-def lenient(engine):
-    with LiveServer(engine, hybrid(), lenient_api=True) as live:
-        yield live
-
+from tests.server.responses import NAMESPACE, PING, RESPONSES, WEATHER, body, create, refused, stream
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "ping"}]}
 
@@ -244,80 +212,12 @@ def test_unknown_members_are_named(server, name):
     assert (error["code"], error["param"]) == ("unknown_parameter", name)
 
 
-GUARANTEES = [
-    ({"conversation": "conv_1"}, "conversation"),
-    ({"prompt": {"id": "p"}}, "prompt"),
-    ({"context_management": [{"type": "compaction"}]}, "context_management"),
-    ({"moderation": {"model": "m"}}, "moderation"),
-    ({"background": True}, "background"),
-    ({"text": {"format": {"type": "json_object"}}}, "text.format"),
-    ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}}, "text.format"),
-    ({"top_logprobs": 2}, "top_logprobs"),
-    ({"include": ["message.output_text.logprobs"]}, "include[0]"),
-    ({"tools": [{"type": "custom", "name": "apply_patch"}]}, "tools[0].type"),
-    ({"tools": [{**NAMESPACE, "tools": [{"type": "custom", "name": "c"}]}]}, "tools[0].tools[0].type"),
-    ({"tools": [PING], "tool_choice": "required"}, "tool_choice"),
-    ({"tools": [PING], "tool_choice": {"type": "function", "name": "ping"}}, "tool_choice"),
-    ({"tools": [PING], "tool_choice": {"type": "web_search"}}, "tool_choice"),
-    ({"tools": [PING], "tool_choice": {**ALLOWED, "mode": "required"}}, "tool_choice.mode"),
-    ({"tool_choice": {**ALLOWED, "tools": [{"type": "mcp"}]}}, "tool_choice.tools[0].type"),
-]
-
-HINTS = [
-    ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
-    ({"reasoning": {"generate_summary": "concise"}}, "reasoning.generate_summary"),
-    ({"reasoning": {"context": "all_turns"}}, "reasoning.context"),
-    ({"chat_template_kwargs": {"magic": 1}}, "chat_template_kwargs.magic"),
-    ({"text": {"verbosity": "low"}}, "text.verbosity"),
-    ({"truncation": "auto"}, "truncation"),
-    ({"service_tier": "flex"}, "service_tier"),
-    ({"include": ["file_search_call.results"]}, "include[0]"),
-    ({"tools": [PING], "parallel_tool_calls": False}, "parallel_tool_calls"),
-    ({"tools": [{"type": "file_search"}]}, "tools[0].type"),
-    ({"tools": [{"type": "mcp", "server_url": "https://x"}]}, "tools[0].type"),
-    ({"tools": [{"type": "code_interpreter"}]}, "tools[0].type"),
-    ({"tools": [{**PING, "strict": True}]}, "tools[0].strict"),
-    ({"tools": [{**PING, "defer_loading": True}]}, "tools[0].defer_loading"),
-    ({"tools": [{**PING, "output_schema": {}}]}, "tools[0].output_schema"),
-    ({"tools": [{**PING, "allowed_callers": ["programmatic"]}]}, "tools[0].allowed_callers"),
-    ({"tools": [{**NAMESPACE, "tools": [{**PING, "strict": True}]}]}, "tools[0].tools[0].strict"),
-]
-
-
-@pytest.mark.parametrize(("members", "field"), GUARANTEES + HINTS, ids=str)
-def test_missing_guarantees_are_named(server, members, field):
-    error = refused(server, **members)
-    assert (error["code"], error["param"]) == ("unsupported_feature", field)
-    assert field in error["message"]
-
-
-@pytest.mark.parametrize(("members", "field"), GUARANTEES, ids=str)
-def test_lenient_api_keeps_guarantees_refused(lenient, members, field):
-    assert refused(lenient, **members)["param"] == field
-
-
-@pytest.mark.parametrize(("members", "field"), HINTS, ids=str)
-def test_lenient_api_drops_hints(lenient, members, field):
-    assert create(lenient, max_output_tokens=1, **members)
-
-
 @pytest.mark.parametrize("effort", ["minimal", "high", "max"])
 def test_efforts_the_template_lacks_are_refused(server, effort):
     error = refused(server, reasoning={"effort": effort})
     assert (error["code"], error["param"]) == ("reasoning_effort_not_supported", "reasoning.effort")
     assert "model_reasoning_effort" in error["message"]
     assert "--lenient-api" in error["message"]
-
-
-def test_efforts_reach_the_template(start):
-    engine = engine_for("x")
-    server = start(engine, hybrid())
-    prompts = set()
-    for effort in ("none", "low", "medium", "xhigh"):
-        response = create(server, reasoning={"effort": effort}, max_output_tokens=1)
-        assert response["reasoning"] == {"effort": effort, "summary": None}
-        prompts.add(prompt_text(engine))
-    assert len(prompts) == 4
 
 
 def test_contradictions_are_conflicts(server):
@@ -331,55 +231,6 @@ def test_a_prompt_beyond_the_context_is_400_with_both_counts(server):
     error = refused(server, input="x" * 5000)
     assert error["code"] == "context_length_exceeded"
     assert "4096" in error["message"]
-
-
-def test_sampling_members_reach_the_engine(start):
-    engine = engine_for("x")
-    server = start(engine, hybrid())
-    response = create(server, temperature=0.25, top_p=0.5, max_output_tokens=1)
-    assert (response["temperature"], response["top_p"]) == (0.25, 0.5)
-    assert (engine.requests[-1].sampling.temperature, engine.requests[-1].sampling.top_p) == (0.25, 0.5)
-
-
-def test_tool_schemas_reach_the_prompt_as_they_came(start):
-    engine = engine_for("x")
-    raw = (
-        b'{"model": "fake-model", "input": "hi", "max_output_tokens": 1, "tools": [{"type": "function",'
-        b' "name": "look", "parameters": {"type": "object", "properties": {"z": {"minimum": 1.50},'
-        b' "a": {"maximum": 1e2}}}, "description": "Look.", "strict": false}]}'
-    )
-    answer = start(engine, hybrid()).http.post(RESPONSES, content=raw)
-    assert answer.status_code == 200
-    assert '"z": {"minimum": 1.50}, "a": {"maximum": 1e2}' in prompt_text(engine)
-    assert b'"minimum":1.50' in answer.content
-
-
-def test_namespace_members_have_their_own_names_in_the_prompt(start):
-    engine = engine_for("x")
-    create(start(engine, hybrid()), tools=[PING, NAMESPACE], max_output_tokens=1)
-    prompt = prompt_text(engine)
-    assert '"name": "ping"' in prompt
-    assert '"name": "mcp__weather.ping"' in prompt
-    assert "Weather service" in prompt
-
-
-def test_tools_that_nobody_runs_are_not_shown_to_the_model(start):
-    engine = engine_for("x")
-    server = start(engine, hybrid())
-    create(server, tools=[{"type": "web_search"}], max_output_tokens=1)
-    create(server, max_output_tokens=1)
-    assert prompt_text(engine, -1) == prompt_text(engine, -2)
-
-
-def test_cache_hints_do_not_change_the_prompt(start):
-    engine = engine_for("x")
-    server = start(engine, hybrid())
-    marked = {"type": "input_text", "text": "hi", "prompt_cache_breakpoint": {"mode": "explicit"}}
-    create(server, input=[{"role": "user", "content": [marked]}], max_output_tokens=1)
-    create(server, input="hi", prompt_cache_key="k", max_output_tokens=1)
-    assert prompt_text(engine, -1) == prompt_text(engine, -2)
-    kinds = [frontier.kind for frontier in engine.requests[0].prompt.frontiers]
-    assert "client_marker" in kinds
 
 
 def test_created_events_repeat_the_request(server):

@@ -19,6 +19,7 @@ CHATML = (
     "{% endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+THINKING = CHATML + "{%- if add_generation_prompt %}{{ '<think>\n\n</think>\n\n' if enable_thinking is false else '<think>\n' }}{% endif %}"  # fmt: skip  # noqa: E501
 
 
 def byte_tokenizer_json() -> bytes:
