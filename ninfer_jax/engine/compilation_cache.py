@@ -54,9 +54,8 @@ def enable_compilation_cache() -> Path | None:
         jax.config.update(name, path if value is None else value)  # type: ignore[no-untyped-call]
     if path is None:
         return None
-    if directory == own:
+    if _watch(directory) and directory == own:
         remove_oldest(directory, LIMIT)
-    _watch(directory)
     return directory
 
 
@@ -125,7 +124,7 @@ class CacheWarnings:
 
     def __init__(self, directory: Path, show: ShowWarning) -> None:
         self.directory = directory
-        self._show = show
+        self.show = show
         self._is_unwritable = False
         self._replaced: set[str] = set()
         self._lock = threading.Lock()
@@ -141,7 +140,7 @@ class CacheWarnings:
     ) -> None:
         failure = _FAILURE.fullmatch(str(message))
         if failure is None:
-            self._show(message, category, filename, lineno, file, line)
+            self.show(message, category, filename, lineno, file, line)
             return
         program, error = failure["program"], " ".join(failure["error"].split())
         with self._lock:
@@ -179,10 +178,13 @@ class CacheWarnings:
             logger.debug("%s", failure)
 
 
-def _watch(directory: Path) -> None:
+def _watch(directory: Path) -> bool:
+    """Whether it was not watched before."""
     warnings.filterwarnings("always", FAILURE, UserWarning)  # else a second one of the same text is left out
     present = warnings.showwarning
-    if not isinstance(present, CacheWarnings):
-        warnings.showwarning = CacheWarnings(directory, present)
-    elif present.directory != directory:
-        warnings.showwarning = CacheWarnings(directory, present._show)
+    if isinstance(present, CacheWarnings):
+        if present.directory == directory:
+            return False
+        present = present.show
+    warnings.showwarning = CacheWarnings(directory, present)
+    return True
