@@ -29,8 +29,7 @@ def _serve(settings: Settings) -> Rows:
     model, what = _model(settings)
     flags = TINY_FLAGS if settings.rehearse else FLAGS
     with ServerProcess([str(model), *flags], compile_cache=settings.folder / COMPILE_CACHE) as server:
-        note = f"{what}; the programs of sections before this one are in the cache"
-        yield Row(settings.section, "ready", "measured", server.startup_seconds, "s", note=note)
+        yield Row(settings.section, "ready", "measured", server.startup_seconds, "s", note=what)
         prompt, output = (64, 16) if settings.rehearse else (128, 64)
         target = HttpTarget("serve", server.url)  # asks the list of models, and two short questions
         trace = target.run([Job(prompt, output, seed=1)])[0]
@@ -46,7 +45,7 @@ def _model(settings: Settings) -> tuple[Path, str]:
     """The demo model where it is installed, else a tiny random one."""
     if not settings.rehearse:
         try:
-            return demo_model(), "SmolLM2"
+            return demo_model(), "SmolLM2; where its own section ran, the programs are in the cache"
         except ConfigError as error:
             return _random_model(settings.folder), f"a tiny random model: {error}"
     return _random_model(settings.folder), "a tiny random model"
