@@ -23,6 +23,10 @@ IDLE_SECONDS = 10.0
 """How long a process is kept for the next kernel of the program that is being traced."""
 
 
+_DEAD = (BrokenPipeError, EOFError, pickle.UnpicklingError)
+"""What asking a process that has ended, or ends meanwhile, raises."""
+
+
 class Builder:
     """The asking side. Each thread that asks has a process of its own meanwhile."""
 
@@ -32,13 +36,14 @@ class Builder:
         self._timer: threading.Timer | None = None
 
     def build(self, kernel: Kernel, schedule: int) -> bytes:
-        """The kernel's object file; where no process can be had for it, this one compiles it. Raises
-        RuntimeError with the compiler's traceback when the kernel does not compile."""
+        """The kernel's object file; where no process can be started, this one compiles it. Raises
+        RuntimeError with the compiler's traceback when the kernel does not compile, and when it kills the
+        process that compiles it."""
         logger.info("compiling the kernel %s for this processor", kernel.name)
         try:
-            answer = self._ask(kernel, schedule)
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            logger.warning("the kernel builder has ended (%r): compiling in this process", error)
+            answer = self._answer(kernel, schedule)
+        except OSError as error:
+            logger.warning("cannot start a kernel builder (%s): compiling in this process", error)
             answer = compiled(kernel, schedule)
         if isinstance(answer, str):
             raise RuntimeError(f"the kernel {kernel.name} does not compile:\n{answer}")
@@ -53,10 +58,19 @@ class Builder:
         for process in processes:
             _end(process)
 
-    def _ask(self, kernel: Kernel, schedule: int) -> bytes | str:
+    def _answer(self, kernel: Kernel, schedule: int) -> bytes | str:
         with self._lock:
             process = self._idle.pop() if self._idle else None
-        process = process or _start()
+        if process is not None:
+            with contextlib.suppress(*_DEAD):  # killed while it had nothing to do
+                return self._ask(process, kernel, schedule)
+        process = _start()
+        try:
+            return self._ask(process, kernel, schedule)
+        except _DEAD:
+            return f"the process that compiles it ended with status {process.returncode}"
+
+    def _ask(self, process: subprocess.Popen[bytes], kernel: Kernel, schedule: int) -> bytes | str:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -95,23 +95,32 @@ def floats_at(address: int, size: int) -> Any:
     return numba.carray(as_pointer(address), size, np.float32)
 
 
-@intrinsic
-def prefetch(typing: Any, address: Any) -> Any:
-    """Ask for the cache line at ``address``, which need not exist."""
+def _prefetch(locality: int) -> Any:
+    @intrinsic
+    def prefetch(typing: Any, address: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            emit_prefetch(builder, args[0], locality)
+            return context.get_dummy_value()
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        emit_prefetch(builder, args[0])
-        return context.get_dummy_value()
+        return types.void(types.int64), emit
 
-    return types.void(types.int64), emit
+    return prefetch
 
 
-def emit_prefetch(builder: Any, address: Any) -> None:
+prefetch = _prefetch(3)
+"""A compiled (address): ask for the cache line there, which need not exist."""
+
+prefetch_once = _prefetch(0)
+"""The same for what is read once: it takes no room in the second-level cache, where the next call's code and
+operands are better kept."""
+
+
+def emit_prefetch(builder: Any, address: Any, locality: int = 3) -> None:
     byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
     name = "llvm.prefetch.p0"
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    read, keep, data = (ir.Constant(number, value) for value in (0, 3, 1))
+    read, keep, data = (ir.Constant(number, value) for value in (0, locality, 1))
     builder.call(function, [builder.inttoptr(address, byte), read, keep, data])
 
 

@@ -19,9 +19,10 @@ from ninfer_jax.kernels.cpu.intrinsics import (
     fetch_add,
     load_acquire,
     set_word,
+    symbol_address,
     word,
 )
-from ninfer_jax.kernels.cpu.places import ENTRY, JOB_WORDS, NUM_HELPERS, PLACES
+from ninfer_jax.kernels.cpu.places import ENTRY, JOB_WORDS, NUM_HELPERS, PLACES, PLACES_SYMBOL
 
 BUSY, CLAIM, DONE, FRAME = 0, 1, 2, 3
 MAX_TASKS = 1 << 20
@@ -30,6 +31,15 @@ EXTENSION_METADATA = 1
 API_MAJOR, API_MINOR = 0, 1
 SPINS = 2000
 """Polls of an unfinished job before the thread offers its core to others."""
+
+
+_places = symbol_address(PLACES_SYMBOL)
+
+
+@numba.njit
+def num_threads() -> int:
+    """How many threads may work on a call's tasks."""
+    return word(_places(), NUM_HELPERS) + 1
 
 
 @numba.njit

@@ -17,7 +17,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ninfer_jax.kernels.cpu.intrinsics import as_pointer, bfloat16_to_float, emit_prefetch, floats_at
+from ninfer_jax.kernels.cpu.intrinsics import (
+    as_pointer,
+    bfloat16_to_float,
+    emit_prefetch,
+    floats_at,
+    prefetch_once,
+)
 from ninfer_jax.kernels.cpu.kernel import ELEMENTS
 from ninfer_jax.kernels.cpu.vectors import (
     FLOAT,
@@ -40,6 +46,9 @@ from ninfer_jax.kernels.cpu.vectors import (
     variables,
     vector_exp,
 )
+
+AHEAD = 4096
+"""Bytes between what is multiplied and what is fetched."""
 
 
 @functools.cache
@@ -174,11 +183,9 @@ def _for_rows(make: Callable[[int], Any]) -> Any:
 
 
 @functools.cache
-def dot_block(element: str) -> Any:
-    """A compiled ``(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)``: ``dot_tile`` for 1 to 4
-    rows and outputs of any size; what is left over a whole number of vectors is added last."""
-    tile = _for_rows(lambda rows: dot_tile(rows, 4, element))
-    single = dot_tile(1, 1, element)
+def _left_over(element: str) -> Any:
+    """A compiled ``(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)``: adds to each output what
+    is left over a whole number of vectors."""
     stored, width = ELEMENTS[element], ELEMENTS[element].itemsize
     widen = bfloat16_to_float if element == "bfloat16" else numba.njit(lambda value: np.float32(value))
 
@@ -189,6 +196,28 @@ def dot_block(element: str) -> Any:
             weight = numba.carray(as_pointer(w + width * index), 1, stored)[0]
             total += floats_at(x + FLOAT_BYTES * index, 1)[0] * widen(weight)
         floats_at(out, 1)[0] += total * floats_at(scale, 1)[0]
+
+    @numba.njit
+    def left_over(
+        x: int, x_row: int, rows: int, w: int, w_row: int, outputs: int, size: int, scale: int, out: int,
+        out_row: int,
+    ) -> None:  # fmt: skip
+        if size % LANES == 0:
+            return
+        for r in range(rows):
+            for o in range(outputs):
+                place = out + r * out_row + FLOAT_BYTES * o
+                add_tail(x + r * x_row, w + o * w_row, size, scale + FLOAT_BYTES * o, place)
+
+    return left_over
+
+
+@functools.cache
+def dot_block(element: str) -> Any:
+    """A compiled ``(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)``: ``dot_tile`` for 1 to 4
+    rows and outputs of any size; what is left over a whole number of vectors is added last."""
+    tile = _for_rows(lambda rows: dot_tile(rows, 4, element))
+    single, left_over = dot_tile(1, 1, element), _left_over(element)
 
     @numba.njit
     def block(
@@ -204,13 +233,37 @@ def dot_block(element: str) -> Any:
                     single(row, x_row, w + o * w_row, w_row, whole, factor, place, out_row)
         else:
             tile(rows, x, x_row, w, w_row, whole, scale, out, out_row)
-        if whole < size:
-            for r in range(rows):
-                for o in range(outputs):
-                    place = out + r * out_row + FLOAT_BYTES * o
-                    add_tail(x + r * x_row, w + o * w_row, size, scale + FLOAT_BYTES * o, place)
+        left_over(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)
 
     return block
+
+
+@functools.cache
+def dot_stream(rows: int, element: str) -> Any:
+    """A compiled ``(x, x_row, w, w_row, outputs, size, scale, out, out_row)``: ``dot_block`` for so few rows
+    and any number of outputs, where reading ``w`` takes the time.
+
+    Two rows of it are read at once, which hardware prefetchers follow, and what lies AHEAD is asked for:
+    they stop at a page's end.
+    """
+    pair, single, left_over = dot_tile(rows, 2, element), dot_tile(rows, 1, element), _left_over(element)
+
+    @numba.njit
+    def stream(
+        x: int, x_row: int, w: int, w_row: int, outputs: int, size: int, scale: int, out: int, out_row: int
+    ) -> None:
+        whole = size // LANES * LANES
+        for o in range(0, outputs - 1, 2):
+            here = w + o * w_row
+            for line in range(AHEAD, AHEAD + 2 * w_row, 64):
+                prefetch_once(here + line)
+            pair(x, x_row, here, w_row, whole, scale + FLOAT_BYTES * o, out + FLOAT_BYTES * o, out_row)
+        if outputs % 2:
+            o = outputs - 1
+            single(x, x_row, w + o * w_row, w_row, whole, scale + 4 * o, out + 4 * o, out_row)
+        left_over(x, x_row, rows, w, w_row, outputs, size, scale, out, out_row)
+
+    return stream
 
 
 _wide = _for_rows(lambda rows: outer_tile(rows, 4))

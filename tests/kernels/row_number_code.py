@@ -1,5 +1,6 @@
 """A kernel for tests: each task adds its number to one row."""
 
+import os
 from typing import Any
 
 import numba
@@ -24,3 +25,7 @@ def add_row_numbers() -> Functions:
 
 def broken() -> Functions:
     return Functions(_count, numba.njit(lambda task, a: a.y))
+
+
+def deadly() -> Functions:
+    os.abort()

@@ -59,12 +59,16 @@ def test_leading_axes_and_dtype() -> None:
 
 
 @pytest.mark.parametrize("weight_format", ["f32", "bf16", "int8"])
-def test_row_does_not_depend_on_its_neighbours(weight_format: str) -> None:
-    weight = weight_of(weight_format, (70, 96))
-    x = jnp.asarray(np.random.default_rng(2).standard_normal((9, 96)), jnp.float32)
+@pytest.mark.parametrize("shape", [(70, 96), (67, 101), (1, 7), (600, 32)])
+def test_row_does_not_depend_on_its_neighbours(weight_format: str, shape: tuple[int, int]) -> None:
+    """Nor on how many they are, which chooses the tile and the outputs of a task."""
+    weight = weight_of(weight_format, shape)
+    x = jnp.asarray(np.random.default_rng(2).standard_normal((20, shape[1])), jnp.float32)
     together = np.asarray(linear(x, weight))
-    for row in range(9):
-        np.testing.assert_array_equal(together[row], np.asarray(linear(x[row : row + 1], weight))[0])
+    for rows in (1, 2, 3, 4, 8):
+        for first in range(0, 20 - rows, rows):
+            some = np.asarray(linear(x[first : first + rows], weight))
+            np.testing.assert_array_equal(some, together[first : first + rows])
 
 
 @pytest.mark.parametrize(("dtype", "is_exact"), [(jnp.float32, True), (jnp.bfloat16, False)])

@@ -120,15 +120,17 @@ def test_without_its_process_this_one_compiles(
     assert "compiling in this process" in caplog.text
 
 
-def test_a_builder_that_was_killed_is_replaced(
-    one_builder: builder.Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(builder, "compiled", lambda kernel, schedule: b"here")
+def test_a_builder_that_was_killed_is_replaced(one_builder: builder.Builder) -> None:
     one_builder.build(kernel(), thread_pool_index())
     (process,) = one_builder._idle
     process.kill()
     process.wait()
-    assert one_builder.build(kernel(), thread_pool_index()) == b"here"
+    assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
+
+
+def test_a_kernel_that_kills_its_builders_is_an_error(one_builder: builder.Builder) -> None:
+    with pytest.raises(RuntimeError, match=r"test_kept_code does not compile:\n.*ended with status -6"):
+        one_builder.build(kernel(function="deadly"), thread_pool_index())
     assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
 
 
