@@ -23,6 +23,7 @@ from ninfer_jax.engine.device_memory import present_budget
 from ninfer_jax.engine.fit import check_fits
 from ninfer_jax.engine.heap import return_freed_memory
 from ninfer_jax.engine.host_engine import HostEngine
+from ninfer_jax.engine.huge_pages import use_huge_pages
 from ninfer_jax.engine.ledger import Deployment, page_bytes
 from ninfer_jax.engine.observer import EngineObserver
 from ninfer_jax.engine.programs import ProgramSpec
@@ -84,6 +85,8 @@ def build_engine(
     enable_compilation_cache()
     runner, cache = build_device(model, config, progress=progress)
     return_freed_memory()
+    if jax.default_backend() == "cpu":
+        use_huge_pages((model.weights, runner.state))
     engine = HostEngine(
         model_info(model, config), runner, cache, config, observer=observer, on_failure=on_failure
     )
