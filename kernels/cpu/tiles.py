@@ -111,7 +111,7 @@ def outer_tile(rows: int, vectors: int) -> Any:
             with cgutils.for_range_slice(builder, integer(0), size, integer(1)) as (index, _):
                 line, later = offset(builder, b, index, b_row), offset(builder, soon, index, b_row)
                 for v in range(vectors):
-                    emit_prefetch(builder, offset(builder, later, v, VECTOR_BYTES))
+                    emit_prefetch(builder, offset(builder, later, v, VECTOR_BYTES), 0)
                 bk = [load(builder, offset(builder, line, v, VECTOR_BYTES), VECTOR) for v in range(vectors)]
                 for r, source in enumerate(sources):
                     factor = load(builder, offset(builder, source, index, FLOAT_BYTES), FLOAT)

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 from ninfer_jax.config import PAGE_SIZE
-from ninfer_jax.kernels.cpu.intrinsics import exp, floats_at
+from ninfer_jax.kernels.cpu.intrinsics import exp, floats_at, prefetch_once
 from ninfer_jax.kernels.cpu.tasks import Functions
 from ninfer_jax.kernels.cpu.tiles import add_matmul, softmax_row
 from ninfer_jax.kernels.cpu.vectors import LANES
@@ -14,6 +14,9 @@ from ninfer_jax.kernels.paged_attention.numba_cpu import SEGMENT, SEGMENT_PAGES
 
 COLUMNS = 16
 """Columns of one prefill task: enough to repay reading a page, few enough to share among threads."""
+
+FIRST_BYTES = 4096
+"""Of a segment's first page, asked for at once; what follows is asked for while something is computed."""
 
 zero, lowest = np.float32(0), np.float32(-1e30)
 softmax_page = softmax_row(PAGE_SIZE // LANES)
@@ -97,6 +100,9 @@ def attend_segment(
     piece = 4 * PAGE_SIZE * head_dim
     keys, values = k_pool.ctypes.data, v_pool.ctypes.data
     clear(state)
+    begin = keys + (np.int64(table[segment * SEGMENT_PAGES]) * heads + head) * piece
+    for line in range(0, min(piece, FIRST_BYTES), 64):
+        prefetch_once(begin + line)
     for index in range(segment * SEGMENT_PAGES, (segment + 1) * SEGMENT_PAGES):
         first = index * PAGE_SIZE
         if first >= end:

@@ -32,6 +32,8 @@ def add_rms_norm(
 ) -> tuple[jax.Array, jax.Array]:
     """``x + delta`` of two ``[..., D]``, and its norm, both in their dtype."""
     _check(x, weight)
+    if (delta.shape, delta.dtype) != (x.shape, x.dtype):
+        raise ValueError(f"add_rms_norm: {delta.dtype}{delta.shape} is to be added to {x.dtype}{x.shape}")
     if not numba_cpu.supports(x, weight):
         total = x + delta
         return total, rms_norm(total, weight, epsilon, zero_centred=zero_centred)

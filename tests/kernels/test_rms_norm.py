@@ -55,3 +55,9 @@ def test_the_sum_and_its_norm(dtype: jnp.dtype, zero_centred: bool) -> None:
     # In a jitted bfloat16 program XLA may norm the sum before it rounds it.
     tolerance = 0 if dtype == jnp.float32 else 1e-2
     np.testing.assert_allclose(normed.astype(jnp.float32), expected, rtol=tolerance)
+
+
+@pytest.mark.parametrize("delta", [random(2, 32), random(3, 32).astype(jnp.bfloat16)])
+def test_a_sum_of_unlike_arrays_is_refused(delta: jax.Array) -> None:
+    with pytest.raises(ValueError, match="is to be added to float32"):
+        add_rms_norm(random(3, 32), delta, random(32), 1e-6)

@@ -54,3 +54,17 @@ def test_bfloat16_keeps_its_type() -> None:
     out = rotate(x, cos, sin)
     assert out.dtype == jnp.bfloat16
     np.testing.assert_array_equal(out, reference.rotate(x, cos, sin))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 8), (2, 3, 8), (1, 3, 9)], ids=["tokens", "rows", "half"])
+def test_tables_of_other_sizes_are_refused(shape: tuple[int, int, int]) -> None:
+    cos, sin = tables(*shape)
+    with pytest.raises(ValueError, match="rope: cos"):
+        rotate(random(1, 3, 2, 16), cos, sin)
+    with pytest.raises(ValueError, match="rope: cos"):
+        rotate_qkv(random(1, 3, 4 * 16), cos, sin, num_heads=2, num_kv_heads=1)
+
+
+def test_a_projection_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="62 values are not 4 heads"):
+        rotate_qkv(random(1, 3, 62), *tables(1, 3, 8), num_heads=2, num_kv_heads=1)
