@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -102,9 +103,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Of a builder process: the same modules, and no accelerator taken."""
+    """Of a builder process: the same modules, no accelerator taken, and no switch of Numba's that is meant
+    for somebody else's code: what is made here is kept."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    return {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    return {**inherited, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
 
 
 def compiled(kernel: Kernel, schedule: int) -> bytes | str:
@@ -117,12 +120,21 @@ def compiled(kernel: Kernel, schedule: int) -> bytes | str:
         return traceback.format_exc()
 
 
+def _end_with_asker() -> None:
+    """End at once when the asking process is gone, however it went: a kernel takes seconds."""
+    poll = select.poll()
+    poll.register(sys.stdin.fileno(), select.POLLHUP)
+    poll.poll()
+    os._exit(0)
+
+
 def main() -> None:
     """A builder process: answers until its input ends."""
+    threading.Thread(target=_end_with_asker, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C reaches it too; its asker decides
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             kernel, schedule = pickle.load(sys.stdin.buffer)
             pickle.dump(compiled(kernel, schedule), answers)

@@ -1,6 +1,7 @@
 """A kernel for tests: each task adds its number to one row."""
 
 import os
+import time
 from typing import Any
 
 import numba
@@ -29,3 +30,8 @@ def broken() -> Functions:
 
 def deadly() -> Functions:
     os.abort()
+
+
+def endless() -> Functions:
+    while True:
+        time.sleep(60)

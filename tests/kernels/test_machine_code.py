@@ -147,6 +147,24 @@ def test_an_interrupted_request_leaves_no_answer_for_the_next(
     assert one_builder.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
 
 
+def test_numbas_switches_are_not_for_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    one = builder.Builder()
+    assert one.build(kernel(), thread_pool_index())[:4] == b"\x7fELF"
+    one.close()
+
+
+def test_a_builder_at_work_ends_with_its_asker() -> None:
+    process = builder._start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    builder.pickle.dump((kernel(function="endless"), 0), process.stdin)
+    process.stdin.flush()
+    process.stdin.close()
+    assert process.wait() == 0
+    process.stdout.close()
+
+
 def test_idle_builders_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "IDLE_SECONDS", 0.05)
     one = builder.Builder()
