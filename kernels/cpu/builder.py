@@ -41,14 +41,15 @@ class Builder:
         RuntimeError with the compiler's traceback when the kernel does not compile, and when it kills the
         process that compiles it."""
         logger.info("compiling the kernel %s for this processor", kernel.name)
-        try:
-            answer = self._answer(kernel, schedule)
-        except OSError as error:
-            logger.warning("cannot start a kernel builder (%s): compiling in this process", error)
-            answer = compiled(kernel, schedule)
+        answer = self._request(kernel, schedule)
         if isinstance(answer, str):
             raise RuntimeError(f"the kernel {kernel.name} does not compile:\n{answer}")
         return answer
+
+    def fault(self) -> str | None:
+        """Why nothing can be compiled here, in one line: Numba may be installed and refuse to be imported."""
+        answer = self._request(None, 0)
+        return answer.strip().splitlines()[-1] if isinstance(answer, str) else None
 
     def close(self) -> None:
         """Let the idle processes go; the next request starts another."""
@@ -59,7 +60,14 @@ class Builder:
         for process in processes:
             _end(process)
 
-    def _answer(self, kernel: Kernel, schedule: int) -> bytes | str:
+    def _request(self, kernel: Kernel | None, schedule: int) -> bytes | str:
+        try:
+            return self._answer(kernel, schedule)
+        except OSError as error:
+            logger.warning("cannot start a kernel builder (%s): compiling in this process", error)
+            return compiled(kernel, schedule)
+
+    def _answer(self, kernel: Kernel | None, schedule: int) -> bytes | str:
         with self._lock:
             process = self._idle.pop() if self._idle else None
         if process is not None:
@@ -71,7 +79,7 @@ class Builder:
         except _DEAD:
             return f"the process that compiles it ended with status {process.returncode}"
 
-    def _ask(self, process: subprocess.Popen[bytes], kernel: Kernel, schedule: int) -> bytes | str:
+    def _ask(self, process: subprocess.Popen[bytes], kernel: Kernel | None, schedule: int) -> bytes | str:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -110,12 +118,13 @@ def _environment() -> dict[str, str]:
     return {**inherited, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
 
 
-def compiled(kernel: Kernel, schedule: int) -> bytes | str:
-    """The object file, or the traceback of a kernel that does not compile."""
-    from ninfer_jax.kernels.cpu.compiler import object_code  # Numba: not in a process that serves
-
+def compiled(kernel: Kernel | None, schedule: int) -> bytes | str:
+    """The object file, or the traceback of a kernel that does not compile. Without a kernel: nothing, or the
+    traceback of a compiler that cannot be imported."""
     try:
-        return object_code(kernel, schedule)
+        from ninfer_jax.kernels.cpu.compiler import object_code  # Numba: not in a process that serves
+
+        return object_code(kernel, schedule) if kernel else b""
     except Exception:
         return traceback.format_exc()
 

@@ -81,17 +81,16 @@ def object_code(kernel: Kernel, schedule: int) -> bytes:
     return bytes(target.emit_object(module))
 
 
-def host() -> tuple[str, str]:
-    """This processor's name and features, as LLVM says them."""
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-
-
 def _target_machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    cpu, features = host()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", jit=True)
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        jit=True,
+    )
 
 
 def _strip(module: llvm.ModuleRef, target: llvm.TargetMachine) -> None:

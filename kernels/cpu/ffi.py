@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,11 @@ def thread_pool_index() -> int | None:
 
 @functools.cache
 def is_available() -> bool:
-    """Whether kernels can be compiled here and this jaxlib's interface is the one we know."""
-    return find_spec("numba") is not None and thread_pool_index() is not None
+    """Whether this process computes on its CPU, kernels can be compiled for it, and this jaxlib's interface
+    is the one we know. (Programs are traced for every platform: who serves on a GPU would compile them too.)
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    return on_cpu and thread_pool_index() is not None and machine_code.can_compile()
 
 
 _registered: set[str] = set()

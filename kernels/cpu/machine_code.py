@@ -2,9 +2,10 @@
 
 Files lie under ``kernels`` in :func:`cache_home`, named by everything the code is made from, each behind a
 digest of itself: what a full disk or a crash has cut off is made again. Only LLVM's loader is imported
-here, a fifth of what Numba takes.
+here, a fifth of what Numba takes, and only where a kernel is called.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -15,8 +16,6 @@ import time
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-
-import llvmlite.binding as llvm
 
 from ninfer_jax.cache_home import cache_home
 from ninfer_jax.kernels.cpu.builder import builder
@@ -40,7 +39,34 @@ def entry_address(kernel: Kernel, schedule: int) -> int:
     return _load(code)
 
 
+def can_compile() -> bool:
+    """Whether Numba is installed and works, which a builder is asked once for each of the versions that
+    decide it; else one line of the log says why not."""
+    try:
+        versions = " ".join(_versions())
+    except metadata.PackageNotFoundError:
+        return False
+    known = cache_home() / "kernels" / f"compiler-{hashlib.sha256(versions.encode()).hexdigest()[:16]}"
+    if known.exists():
+        return True
+    fault = builder.fault()
+    if fault is not None:
+        logger.warning("kernels for this processor cannot be compiled: %s", fault)
+        return False
+    with contextlib.suppress(OSError):  # a disk that takes no files: the next start asks again
+        known.parent.mkdir(exist_ok=True)
+        known.touch()
+    return True
+
+
+def _versions() -> list[str]:
+    """Of what makes machine code. PackageNotFoundError where a part is not installed."""
+    return [f"{name} {metadata.version(name)}" for name in ("numba", "llvmlite", "numpy")]
+
+
 def _load(code: bytes) -> int:
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
@@ -57,14 +83,15 @@ def _load(code: bytes) -> int:
 @functools.cache
 def _source_digest(module: str) -> bytes:
     """Of everything that the code of kernels in ``module`` is made from."""
+    import llvmlite.binding as llvm
+
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
     folders = {Path(__file__).parent, Path(spec.origin).parent}
     files = [file for folder in sorted(folders) for file in sorted(folder.glob("*.py"))]
-    makers = [f"{name} {metadata.version(name)}" for name in ("numba", "llvmlite", "numpy")]
     host = [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
-    parts = [*(text.encode() for text in (*makers, *host)), *(file.read_bytes() for file in files)]
+    parts = [*(text.encode() for text in (*_versions(), *host)), *(file.read_bytes() for file in files)]
     return hashlib.sha256(b"\0".join(parts)).digest()
 
 

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from ninfer_jax.kernels.rope.heads import split_heads
+
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """See ``api.rotate``; computed in float32."""
@@ -18,6 +20,6 @@ def rotate_qkv(
     fused: jax.Array, cos: jax.Array, sin: jax.Array, *, num_heads: int, num_kv_heads: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """See ``api.rotate_qkv``."""
-    heads = fused.reshape(*fused.shape[:2], num_heads + 2 * num_kv_heads, -1)
-    q, k, v = jnp.split(heads, (num_heads, num_heads + num_kv_heads), axis=2)
+    head_dim = fused.shape[-1] // (num_heads + 2 * num_kv_heads)
+    q, k, v = split_heads(fused, head_dim, num_heads, num_kv_heads, num_kv_heads)
     return rotate(q, cos, sin), rotate(k, cos, sin), v

@@ -1,6 +1,5 @@
 """Blocks that several architectures share. Activations are ``[B, T, ...]``; statistics are float32."""
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -11,12 +10,6 @@ from numpy.typing import NDArray
 
 from ninfer_jax.kernels.cpu import materialise
 from ninfer_jax.kernels.linear import Matrix, linear
-
-
-def split_heads(fused: jax.Array, head_dim: int, *counts: int) -> list[jax.Array]:
-    """A fused projection ``[B, T, rows]`` as ``[B, T, count, D]`` for each of ``counts``, in their order."""
-    heads = fused.reshape(*fused.shape[:2], sum(counts), head_dim)
-    return jnp.split(heads, list(itertools.accumulate(counts[:-1])), axis=2)
 
 
 def head_scores(hidden: jax.Array, head: Matrix | None, embedding: Matrix) -> jax.Array:

@@ -15,10 +15,10 @@ from ninfer_jax.errors import UnsupportedModelError
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
 from ninfer_jax.kernels.rms_norm import add_rms_norm, rms_norm
-from ninfer_jax.kernels.rope import rotate, rotate_qkv
+from ninfer_jax.kernels.rope import rotate, rotate_qkv, split_heads
 from ninfer_jax.kernels.swiglu import swiglu
 from ninfer_jax.models.base import KVPool, LayerKind, ModelState, StepInputs
-from ninfer_jax.models.common import Rope, head_scores, rope_tables, split_heads
+from ninfer_jax.models.common import Rope, head_scores, rope_tables
 from ninfer_jax.models.hf_config import ConfigReader, read_rope
 from ninfer_jax.models.specs import bias, matrix, vector, vocabulary
 

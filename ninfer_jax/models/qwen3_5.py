@@ -16,10 +16,10 @@ from ninfer_jax.kernels.gated_delta import RecurrentState, causal_conv, gated_de
 from ninfer_jax.kernels.linear import Matrix, embed, linear
 from ninfer_jax.kernels.paged_attention import paged_attention
 from ninfer_jax.kernels.rms_norm import add_rms_norm, rms_norm
-from ninfer_jax.kernels.rope import rotate
+from ninfer_jax.kernels.rope import rotate, split_heads
 from ninfer_jax.kernels.swiglu import swiglu
 from ninfer_jax.models.base import ArraySpec, KVPool, LayerKind, LayerState, ModelState, StepInputs
-from ninfer_jax.models.common import cos_and_sin, head_scores, split_heads
+from ninfer_jax.models.common import cos_and_sin, head_scores
 from ninfer_jax.models.qwen3_5_config import Qwen35Config, parse_config
 from ninfer_jax.models.specs import matrix, vector, vocabulary
 

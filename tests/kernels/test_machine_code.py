@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ninfer_jax.kernels.cpu import Kernel, builder, floats, machine_code
+from ninfer_jax.kernels.cpu import Kernel, builder, ffi, floats, machine_code
 from ninfer_jax.kernels.cpu.ffi import thread_pool_index
 
 CODE = "tests.kernels.row_number_code"
@@ -163,6 +163,47 @@ def test_a_builder_at_work_ends_with_its_asker() -> None:
     process.stdin.close()
     assert process.wait() == 0
     process.stdout.close()
+
+
+def test_numba_that_cannot_be_imported_leaves_plain_xla(tmp_path: Path) -> None:
+    """As one does that was made for an older NumPy: installed, and refusing."""
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('Numba needs an older NumPy')")
+    program = (
+        "import jax.numpy as jnp;"
+        "from ninfer_jax.kernels.cpu import is_available;"
+        "from ninfer_jax.kernels.linear import linear;"
+        "assert not is_available();"
+        "assert (linear(jnp.ones((2, 8)), jnp.ones((3, 8))) == 8).all()"
+    )
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True
+    )
+    assert "cannot be compiled: ImportError: Numba needs an older NumPy" in ended.stderr
+    assert not list((tmp_path / "cache").rglob("compiler-*"))
+
+
+def test_without_numba_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise machine_code.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(machine_code.metadata, "version", missing)
+    monkeypatch.setattr(machine_code.builder, "fault", None)
+    assert not machine_code.can_compile()
+
+
+def test_a_builder_is_asked_once_what_it_can_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["LLVM is broken", None])
+    monkeypatch.setattr(machine_code.builder, "fault", lambda: next(answers))
+    assert [machine_code.can_compile() for _ in range(4)] == [False, True, True, True]
+
+
+def test_kernels_are_not_for_who_computes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffi.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(ffi.machine_code, "can_compile", None)
+    assert not ffi.is_available.__wrapped__()
 
 
 def test_idle_builders_end(monkeypatch: pytest.MonkeyPatch) -> None:
