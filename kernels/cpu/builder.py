@@ -100,7 +100,7 @@ class Builder:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    command = [sys.executable or "", "-c", f"from {__name__} import main; main()"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment())
 
 
@@ -142,7 +142,8 @@ def main() -> None:
     threading.Thread(target=_end_with_asker, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's ^C reaches it too; its asker decides
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    # What a library prints is no answer. Whoever serves may have closed its standard error.
+    os.dup2(sys.stderr.fileno() if sys.stderr else os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             kernel, schedule = pickle.load(sys.stdin.buffer)

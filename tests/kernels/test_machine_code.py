@@ -109,11 +109,12 @@ def test_a_kernel_that_does_not_compile_says_why_and_the_builder_goes_on(
     assert one_builder._idle == [process]
 
 
+@pytest.mark.parametrize("executable", ["/nowhere/python", "", None])
 def test_without_its_process_this_one_compiles(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, executable: str | None
 ) -> None:
     one = builder.Builder()
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(builder, "compiled", lambda kernel, schedule: b"here")
     with caplog.at_level(logging.WARNING):
         assert one.build(kernel(), 0) == b"here"
